@@ -1,0 +1,109 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const (
+	methodCallTool  = "tools/call"
+	methodListTools = "tools/list"
+
+	// maxPages bounds one tools/list: a server's cursor may go in circles.
+	maxPages = 20
+
+	// maxTools bounds one list of tools.
+	maxTools = 10_000
+)
+
+// callTool is one tools/call on this connection.
+func (s *session) callTool(ctx context.Context, name string, args any) (*CallToolResult, error) {
+	raw, err := s.doRequest(ctx, request{
+		method:  methodCallTool,
+		params:  func(dst []byte) ([]byte, error) { return appendCallParams(dst, name, args) },
+		timeout: s.client.cfg.RequestTimeout,
+	})
+	if err != nil {
+		return nil, err
+	}
+	result, err := decodeCallToolResult(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	s.noteAnswer()
+	return result, nil
+}
+
+// toolList is one complete listing.
+type toolList struct {
+	tools   []DiscoveredTool // sorted by name, each name once
+	dropped []string         // what could not be used, and why
+}
+
+// listTools follows tools/list to its end.
+func (s *session) listTools(ctx context.Context) (toolList, error) {
+	var list toolList
+	seen := make(map[string]bool)
+	cursor := ""
+	for range maxPages {
+		page, err := s.listPage(ctx, cursor)
+		if err != nil {
+			return toolList{}, err
+		}
+		list.tools = append(list.tools, page.tools...)
+		list.dropped = append(list.dropped, page.dropped...)
+		if len(list.tools) > maxTools {
+			return toolList{}, fmt.Errorf("%w: the server lists more than %d tools", ErrTooLarge, maxTools)
+		}
+		// In this era an empty cursor ends the list, like none.
+		if page.nextCursor == "" {
+			list.finish()
+			return list, nil
+		}
+		cursor = page.nextCursor
+		if seen[cursor] {
+			return toolList{}, fmt.Errorf("%w: the server's cursor %q came a second time: it goes in circles", ErrMalformed, cleanText(cursor, 64))
+		}
+		seen[cursor] = true
+	}
+	return toolList{}, fmt.Errorf("%w: the server's list has no end after %d pages", ErrTooLarge, maxPages)
+}
+
+// listPage asks for one page; an empty cursor asks for the first.
+func (s *session) listPage(ctx context.Context, cursor string) (toolsPage, error) {
+	r := request{method: methodListTools, timeout: s.client.cfg.RequestTimeout}
+	if cursor != "" {
+		r.params = func(dst []byte) ([]byte, error) {
+			return append(appendString(append(dst, `{"cursor":`...), cursor), '}'), nil
+		}
+	}
+	raw, err := s.doRequest(ctx, r)
+	if answer, ok := errors.AsType[*RPCError](err); ok && answer.Code == codeMethodNotFound && !s.hello.tools {
+		return toolsPage{}, nil // it never said that it has tools
+	}
+	if err != nil {
+		return toolsPage{}, err
+	}
+	page, err := decodeToolsPage(raw)
+	if err != nil {
+		return toolsPage{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return page, nil
+}
+
+// finish sorts the list and keeps the first tool of each name: the order must
+// not change because the server's did.
+func (l *toolList) finish() {
+	byName := func(a, b DiscoveredTool) int { return strings.Compare(a.Name, b.Name) }
+	slices.SortStableFunc(l.tools, byName)
+	l.tools = slices.CompactFunc(l.tools, func(first, again DiscoveredTool) bool {
+		if first.Name != again.Name {
+			return false
+		}
+		l.dropped = append(l.dropped, fmt.Sprintf("%q: listed twice", cleanText(again.Name, 64)))
+		return true
+	})
+}
