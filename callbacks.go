@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"context"
-	"errors"
 
 	"yagent/mcp/supervise"
 )
@@ -60,7 +59,7 @@ func (s *server) describeLocked() ServerHealth {
 		health.PID = l.sess.peer.PID()
 	}
 	if l.sess.isReady() {
-		health.ProtocolVersion, health.Server = l.sess.hello.version, l.sess.hello.server
+		health.ProtocolVersion, health.Server = l.sess.hello.version, l.sess.hello.server.cleaned()
 	}
 	health.DroppedTools = l.dropped
 	return health
@@ -100,19 +99,21 @@ type eventQueue struct {
 // maxEvents bounds the queue.
 const maxEvents = 128
 
-func (q *eventQueue) pushState(change StateChange) {
-	q.waiting = append(q.waiting, event{state: &change})
-	if len(q.waiting) > maxEvents {
-		q.dropOldestState()
-	}
-}
+func (q *eventQueue) pushState(change StateChange) { q.push(event{state: &change}) }
 
 func (q *eventQueue) pushTools(server string, before, after []DiscoveredTool) {
 	if last := len(q.waiting) - 1; last >= 0 && q.waiting[last].tools != nil {
 		q.waiting[last].tools.after = after
 		return
 	}
-	q.waiting = append(q.waiting, event{tools: &toolsEvent{server, before, after}})
+	q.push(event{tools: &toolsEvent{server, before, after}})
+}
+
+func (q *eventQueue) push(e event) {
+	q.waiting = append(q.waiting, e)
+	if len(q.waiting) > maxEvents {
+		q.dropOldestState()
+	}
 }
 
 // dropOldestState makes room. Changes of tools that become neighbours merge, so
@@ -159,23 +160,28 @@ func (q *eventQueue) pop() (e event, dropped int, ok bool) {
 // delivers.
 func (m *Manager) dispatch(s *server) {
 	m.mu.Lock()
-	grp := m.grp
-	mine := grp != nil && s.events.claim()
-	m.mu.Unlock()
-	if !mine {
-		return
-	}
-	err := grp.Go("mcp/callbacks-"+s.cfg.Name, func(context.Context) { m.deliver(s) })
-	if errors.Is(err, supervise.ErrDraining) {
-		m.release(s)
+	defer m.mu.Unlock()
+	// Claiming and starting are one step, so that no claim is ever without a
+	// goroutine that makes good on it.
+	if m.grp != nil && s.events.claim() && !m.startDelivery(s) {
+		s.events.delivering = false
 	}
 }
 
-// release gives up a claim.
-func (m *Manager) release(s *server) {
+// startDelivery reports false when the group drains.
+func (m *Manager) startDelivery(s *server) bool {
+	return m.grp.Go("mcp/callbacks-"+s.cfg.Name, func(context.Context) { m.deliver(s) }) == nil
+}
+
+// deliverLast makes the callbacks that no goroutine could be started for. If one
+// delivers already, it makes these too.
+func (m *Manager) deliverLast(s *server) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	s.events.delivering = false
+	mine := s.events.claim()
+	m.mu.Unlock()
+	if mine {
+		m.deliver(s)
+	}
 }
 
 // deliver makes a server's callbacks, one after another, until none waits. The
@@ -183,9 +189,10 @@ func (m *Manager) release(s *server) {
 func (m *Manager) deliver(s *server) {
 	finished := false
 	defer func() {
-		if !finished { // a callback ended this goroutine by runtime.Goexit
-			m.release(s)
-			m.dispatch(s)
+		// A callback ended this goroutine by runtime.Goexit. The claim goes to
+		// another one, or is made good on the way out.
+		if !finished && !m.startDelivery(s) {
+			m.deliver(s)
 		}
 	}()
 	for m.deliverNext(s) {
@@ -216,7 +223,7 @@ func (m *Manager) make(e event) {
 		return
 	}
 	change := diffTools(e.tools.server, e.tools.before, e.tools.after)
-	if !change.isEmpty() && m.opts.OnToolsChanged != nil {
+	if !change.isEmpty() { // two changes that merged may have undone each other
 		m.opts.OnToolsChanged(change)
 	}
 }

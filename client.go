@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/sync/semaphore"
 
@@ -89,9 +88,12 @@ type MCPClient struct {
 
 	mu sync.Mutex // guards the fields below
 
-	news  chan struct{}    // closed, and replaced, when readiness may have changed
-	fault error            // why the server cannot become ready; nil while it may
-	grp   *supervise.Group // of a client of its own, from Start to Shutdown
+	news  chan struct{} // closed, and replaced, when readiness may have changed
+	fault error         // why the server cannot become ready; nil while it may
+
+	// Of a client of its own.
+	starting bool             // a Start is under way
+	grp      *supervise.Group // from Start to Shutdown
 }
 
 // owner is told what happens to the sessions it asked for. None of its methods
@@ -126,6 +128,17 @@ type peer interface {
 // to processes, and the seam for tests.
 type startFunc func(ctx context.Context, grp *supervise.Group, cfg ClientConfig) (peer, error)
 
+// startPeer starts a process as the peer of a session.
+func (s *spawner) startPeer(ctx context.Context, grp *supervise.Group, cfg ClientConfig) (peer, error) {
+	p, err := s.start(ctx, grp, processSpec{
+		name: cfg.Name, command: cfg.Command, args: cfg.Args, env: cfg.Env, dir: cfg.Dir, grace: cfg.ShutdownGrace,
+	})
+	if err != nil {
+		return nil, err // not p: a nil *process would be a peer
+	}
+	return p, nil
+}
+
 // NewMCPClient returns a handle without a connection yet. This is the one place
 // that knows the defaults of ClientConfig.
 func NewMCPClient(cfg ClientConfig) *MCPClient {
@@ -144,7 +157,7 @@ func NewMCPClient(cfg ClientConfig) *MCPClient {
 	if cfg.MaxInFlight > 0 {
 		c.slots = semaphore.NewWeighted(int64(cfg.MaxInFlight))
 	}
-	c.fault = notSent(fmt.Errorf("%w: it was not started", ErrOffline))
+	c.fault = fmt.Errorf("%w: it was not started", ErrOffline)
 	c.instructions.Store("")
 	return c
 }
@@ -155,6 +168,10 @@ func NewMCPClient(cfg ClientConfig) *MCPClient {
 // a Manager gave is started by its Manager. After the connection has ended,
 // Start begins a new one.
 func (c *MCPClient) Start(ctx context.Context) error {
+	if !c.claimStart() {
+		return c.failed("start", ErrStarted)
+	}
+	defer c.releaseStart()
 	grp, err := c.openDomain(ctx)
 	if err != nil {
 		return c.failed("start", err)
@@ -171,14 +188,30 @@ func (c *MCPClient) Start(ctx context.Context) error {
 	return nil
 }
 
+// claimStart reports whether a start may begin: one at a time may, and none
+// while there is a connection.
+func (c *MCPClient) claimStart() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.current.Load()
+	if c.starting || s != nil && !s.isDone() {
+		return false
+	}
+	c.starting = true
+	return true
+}
+
+func (c *MCPClient) releaseStart() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.starting = false
+}
+
 // openDomain makes the group that owns everything of this start, once what was
 // before has gone.
 func (c *MCPClient) openDomain(ctx context.Context) (*supervise.Group, error) {
 	if c.stop != nil {
 		return nil, errors.New("it belongs to a Manager, which starts it; use Manager.Reconnect")
-	}
-	if s := c.current.Load(); s != nil && !s.isDone() {
-		return nil, ErrStarted
 	}
 	c.mu.Lock()
 	old := c.grp
@@ -243,7 +276,7 @@ func (c *MCPClient) WaitForReady(ctx context.Context) error {
 		select {
 		case <-news:
 		case <-ctx.Done():
-			return c.failed("wait for ready", fmt.Errorf("%w: %w%s", ErrNotReady, context.Cause(ctx), c.hint()))
+			return c.failed("wait for ready", fmt.Errorf("%w: %w%s", ErrNotReady, endOf(ctx), c.hint()))
 		}
 	}
 }
@@ -297,7 +330,7 @@ func (c *MCPClient) hint() string {
 func (c *MCPClient) CallTool(ctx context.Context, name string, args any) (*CallToolResult, error) {
 	if c.slots != nil {
 		if err := c.slots.Acquire(ctx, 1); err != nil {
-			waited := fmt.Errorf("all %d calls in flight that the server may have are taken: %w", c.cfg.MaxInFlight, context.Cause(ctx))
+			waited := fmt.Errorf("all %d calls in flight that the server may have are taken: %w", c.cfg.MaxInFlight, endOf(ctx))
 			return nil, c.callFailed(name, notSent(waited))
 		}
 		defer c.slots.Release(1)
@@ -434,7 +467,6 @@ type session struct {
 	log    *slog.Logger
 	grp    *supervise.Group
 	peer   peer
-	born   time.Time
 
 	// Closed once each, by the goroutine named.
 	ready      chan struct{} // handshake: done, hello is set
@@ -447,6 +479,7 @@ type session struct {
 	hurryOnce  sync.Once
 
 	hello  handshakeResult // set before ready is closed
+	opened time.Time       // when ready was closed; a long handshake proves nothing
 	faults chan error      // cap 1: the first fault that must end the connection
 	wakeup chan struct{}   // cap 1: the queue has lines, or has ended
 	proven atomic.Bool     // it served a call when it was old enough
@@ -499,7 +532,6 @@ func newSession(c *MCPClient, parent *supervise.Group, o owner) *session {
 		client:     c,
 		owner:      o,
 		log:        c.log,
-		born:       time.Now(),
 		ready:      make(chan struct{}),
 		outputDone: make(chan struct{}),
 		inputDone:  make(chan struct{}),
@@ -574,7 +606,7 @@ func (s *session) fail(err error) {
 // method goes through here.
 func (s *session) doRequest(ctx context.Context, r request) ([]byte, error) {
 	if ctx.Err() != nil {
-		return nil, notSent(context.Cause(ctx))
+		return nil, notSent(endOf(ctx))
 	}
 	c, err := s.begin(r)
 	if err != nil {
@@ -589,7 +621,7 @@ func (s *session) doRequest(ctx context.Context, r request) ([]byte, error) {
 	case <-c.answered:
 		return s.finish(c)
 	case <-ctx.Done():
-		return s.abandon(c, r, fmt.Errorf("no answer before the caller's end: %w%s", context.Cause(ctx), s.hint()))
+		return s.abandon(c, r, fmt.Errorf("no answer before the caller's end: %w%s", endOf(ctx), s.hint()))
 	case <-timeout:
 		return s.abandon(c, r, fmt.Errorf("no answer within %v: %w%s", r.timeout, context.DeadlineExceeded, s.hint()))
 	}
@@ -599,7 +631,7 @@ func (s *session) doRequest(ctx context.Context, r request) ([]byte, error) {
 func (s *session) begin(r request) (*call, error) {
 	c := s.takeCall()
 	c.id = s.lastID.Add(1)
-	line, err := appendRequestWith(c.line[:0], c.id, r.method, r.params)
+	line, err := appendRequest(c.line[:0], c.id, r.method, r.params)
 	if err != nil {
 		s.putCall(c)
 		return nil, notSent(fmt.Errorf("%w: %w", ErrInvalidArguments, err))
@@ -722,22 +754,24 @@ func (s *session) failPending(cause error) {
 	}
 }
 
+const (
+	provenByAge  = 60 * time.Second
+	provenByCall = 10 * time.Second
+)
+
 // noteAnswer marks the session as proven once it serves calls at an age that
 // shows it does not die right after its start.
 func (s *session) noteAnswer() {
-	if !s.proven.Load() && time.Since(s.born) >= provenByCall {
+	if !s.proven.Load() && time.Since(s.opened) >= provenByCall {
 		s.proven.Store(true)
 	}
 }
 
 // isProven reports whether the session lived long or well enough for its end to
 // count as a new misfortune, and not as one more of the same.
-func (s *session) isProven() bool { return s.proven.Load() || time.Since(s.born) >= provenByAge }
-
-const (
-	provenByAge  = 60 * time.Second
-	provenByCall = 10 * time.Second
-)
+func (s *session) isProven() bool {
+	return s.proven.Load() || s.isReady() && time.Since(s.opened) >= provenByAge
+}
 
 // readLoop frames what the server writes and routes it. It never waits for
 // anything but the next byte, and it goes on to the end of the output even when
@@ -806,12 +840,13 @@ func (s *session) receiveBatch(line []byte, owned bool) {
 }
 
 // route tells apart what a server can send. Whatever has a method is never an
-// answer, whatever its id.
+// answer, whatever its id. Some servers write every member that they know, and
+// null for those that they do not mean.
 func (s *session) route(line []byte, m message, owned bool) {
 	switch {
-	case m.method != nil:
+	case !isNull(m.method):
 		s.receiveFromServer(line, m)
-	case m.result == nil && m.err == nil && !m.jsonrpc:
+	case m.result == nil && isNull(m.err) && !m.jsonrpc:
 		s.noteNoise(line) // a log line in JSON, even if it has an id
 	default:
 		s.receiveAnswer(line, m, owned)
@@ -829,7 +864,7 @@ func (s *session) receiveAnswer(line []byte, m message, owned bool) {
 	switch {
 	case c == nil:
 		s.noteStray(id)
-	case m.err != nil:
+	case !isNull(m.err):
 		c.answer(nil, decodeRPCError(m.err))
 	case m.result == nil:
 		c.answer(nil, fmt.Errorf("%w: it has neither a result nor an error", ErrMalformed))
@@ -838,15 +873,12 @@ func (s *session) receiveAnswer(line []byte, m message, owned bool) {
 	}
 }
 
-// keep returns bytes that outlive the read buffer, as valid UTF-8.
+// keep returns bytes that outlive the read buffer.
 func keep(raw []byte, owned bool) []byte {
-	if !owned {
-		raw = bytes.Clone(raw)
-	}
-	if utf8.Valid(raw) {
+	if owned {
 		return raw
 	}
-	return bytes.ToValidUTF8(raw, []byte("\uFFFD"))
+	return bytes.Clone(raw)
 }
 
 // receiveFromServer takes a request or a notification of the server's.
@@ -1003,9 +1035,9 @@ const (
 	// pipe takes whole or not at all.
 	sharedWrite = 4 << 10
 
-	// writeChunk is how much of a long line is written at once, so that the
-	// stall clock sees it move.
-	writeChunk = 64 << 10
+	// writeChunk is how much of a long line is written at once: a server that
+	// reads less than this in a whole period counts as stalled.
+	writeChunk = 16 << 10
 )
 
 // writeLoop writes the queued lines in order. It alone touches the server's
@@ -1018,8 +1050,8 @@ func (s *session) writeLoop(context.Context) {
 		if len(lines) == 0 {
 			return
 		}
-		err := s.writeLines(lines)
-		s.markWritten(lines)
+		n, err := s.writeLines(lines)
+		s.markWritten(lines, n)
 		if err != nil {
 			s.endQueue(errInputClosed)
 			s.fail(fmt.Errorf("%w: %w", errInputClosed, err))
@@ -1060,7 +1092,8 @@ func (s *session) beginLinesLocked(lines []*outgoing) []*outgoing {
 	return lines
 }
 
-func (s *session) writeLines(lines []*outgoing) error {
+// writeLines returns how many bytes went out.
+func (s *session) writeLines(lines []*outgoing) (int, error) {
 	s.stall.beginWrite()
 	defer s.stall.endWrite()
 	if len(lines) == 1 {
@@ -1073,22 +1106,29 @@ func (s *session) writeLines(lines []*outgoing) error {
 	return s.writeChunks(shared)
 }
 
-func (s *session) writeChunks(b []byte) error {
+func (s *session) writeChunks(b []byte) (written int, err error) {
 	for chunk := range slices.Chunk(b, writeChunk) {
-		if _, err := s.peer.Write(chunk); err != nil {
-			return err
+		n, err := s.peer.Write(chunk)
+		written += n
+		if err != nil {
+			return written, err
 		}
 		s.stall.moved()
 	}
-	return nil
+	return written, nil
 }
 
-// markWritten gives the lines up; their callers may use them again.
-func (s *session) markWritten(lines []*outgoing) {
+// markWritten gives the lines up; their callers may use them again. A write
+// that failed after n bytes sent nothing of the lines behind those.
+func (s *session) markWritten(lines []*outgoing, n int) {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
 	for i, o := range lines {
 		o.state = lineWritten
+		if n <= 0 {
+			o.state = lineWithdrawn
+		}
+		n -= len(o.line)
 		lines[i] = nil
 	}
 }

@@ -31,6 +31,13 @@ func TestMain(m *testing.M) {
 	if mode := os.Getenv(fakeServerVariable); mode != "" {
 		runFakeProcess(mode)
 	}
+	if mode := os.Getenv(processHelperEnv); mode != "" {
+		if !processHelper(mode) {
+			fmt.Fprintf(os.Stderr, "there is no process helper %q\n", mode)
+			os.Exit(97)
+		}
+		os.Exit(0)
+	}
 	flag.Parse()
 	openPoller()
 	before := takeInventory()
@@ -135,6 +142,10 @@ func checkModesUsed() int {
 			code = 1
 		}
 	}
+	for _, name := range unusedProcessHelpers() {
+		fmt.Printf("FAIL: no test uses the process helper %q\n", name)
+		code = 1
+	}
 	return code
 }
 
@@ -203,7 +214,7 @@ func readyFakeClient(t testing.TB, mode string, change func(*ClientConfig)) *MCP
 
 // runFakeProcess is the fake server as a process. It does not return.
 func runFakeProcess(mode string) {
-	f := &fakeServer{mode: mode, in: bufio.NewReader(os.Stdin), out: os.Stdout, stderr: os.Stderr, exit: os.Exit, killed: make(chan struct{})}
+	f := &fakeServer{mode: mode, how: fakeModes[mode], in: bufio.NewReader(os.Stdin), out: os.Stdout, stderr: os.Stderr, exit: os.Exit, killed: make(chan struct{})}
 	f.serve()
 	os.Exit(0)
 }
@@ -223,6 +234,7 @@ type fakeMessage struct {
 // fakeServer is one run of a fake server, as a process or in memory.
 type fakeServer struct {
 	mode   string
+	how    fakeMode
 	in     *bufio.Reader
 	out    io.Writer
 	stderr io.Writer
@@ -238,7 +250,7 @@ type fakeServer struct {
 
 // serve answers until its input ends.
 func (f *fakeServer) serve() {
-	if boot := fakeModes[f.mode].boot; boot != nil {
+	if boot := f.how.boot; boot != nil {
 		boot(f)
 	}
 	for {
@@ -261,7 +273,7 @@ func (f *fakeServer) receive(line []byte) {
 		f.send(`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}`)
 		return
 	}
-	if take := fakeModes[f.mode].take; take != nil && take(f, m) {
+	if take := f.how.take; take != nil && take(f, m) {
 		return
 	}
 	f.normal(m)
@@ -453,6 +465,10 @@ var fakeModes = map[string]fakeMode{
 
 	// Never answers tools/list, and answers calls.
 	"slow-list": {take: on("tools/list", func(*fakeServer, fakeMessage) {})},
+
+	// Cheap servers for benchmarks.
+	"minimal":     {boot: func(f *fakeServer) { serveMinimal(f, "hello, world") }},
+	"minimal-mib": {boot: func(f *fakeServer) { serveMinimal(f, strings.Repeat("0123456789abcdef", 1<<16)) }},
 
 	// Never answers the handshake.
 	"no-initialize": {take: func(f *fakeServer, m fakeMessage) bool {

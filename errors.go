@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -69,15 +70,11 @@ type ServerError struct {
 	Server string // configured name
 	Op     string // such as `call "find_symbol"` or "tools/list"
 	Err    error  // the kind and its cause
-	Advice string // a sentence; may be empty
+	Advice string // a sentence
 }
 
 func (e *ServerError) Error() string {
-	text := fmt.Sprintf("mcp: server %q: %s: %v", e.Server, e.Op, e.Err)
-	if e.Advice != "" {
-		text += ". " + e.Advice
-	}
-	return text
+	return fmt.Sprintf("mcp: server %q: %s: %v. %s", e.Server, e.Op, e.Err, e.Advice)
 }
 
 func (e *ServerError) Unwrap() error { return e.Err }
@@ -160,17 +157,44 @@ func unknownOutcome(cause error) error {
 	return fmt.Errorf("%w: the request was written, but no answer will come: %w", ErrOutcomeUnknown, cause)
 }
 
+// endOf says why a context ended. A host may give a cause of its own, and still
+// asks for the kind.
+func endOf(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
 func notSent(cause error) error { return fmt.Errorf("%w: %w", ErrNotSent, cause) }
+
+// advices say what to do about each kind of error, the more telling kinds first.
+var advices = []struct {
+	kind   error
+	advice string
+}{
+	{ErrOutcomeUnknown, "It may or may not have taken effect: check before you repeat it"},
+	{ErrInvalidArguments, "Pass a JSON object"},
+	{ErrStarted, "Shut it down before you start it again"},
+	{ErrNotSent, "It had no effect: it may be repeated"},
+	{ErrNoCommonVersion, "Use a version of the server that speaks one of these"},
+	{ErrTooLarge, "Ask for less, or raise the limit"},
+	{ErrMalformed, "The server is at fault: to repeat it will hardly help"},
+	{ErrClosed, "Start it again to use it"},
+	{context.DeadlineExceeded, "It may still become ready: wait longer, or do without it meanwhile"},
+	{context.Canceled, "It may still become ready: wait for it again when you need it"},
+}
 
 // adviceFor says what a caller can do about a failed request.
 func adviceFor(err error) string {
-	switch {
-	case errors.Is(err, ErrOutcomeUnknown):
-		return "It may or may not have taken effect: check before you repeat it"
-	case errors.Is(err, ErrInvalidArguments):
-		return "Pass a JSON object"
-	case errors.Is(err, ErrNotSent):
-		return "It had no effect: it may be repeated"
+	for _, known := range advices {
+		if errors.Is(err, known.kind) {
+			return known.advice
+		}
 	}
-	return ""
+	if _, refused := errors.AsType[*RPCError](err); refused {
+		return "The server refused it: its message says what to change"
+	}
+	return "Check how the server is configured, and what it writes to stderr"
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // handshakeResult is what a server said of itself.
@@ -28,7 +29,7 @@ func (s *session) handshake(ctx context.Context) {
 // welcome makes the session ready. The server must hear so before the first
 // request, and the queue keeps the order.
 func (s *session) welcome(hello handshakeResult) {
-	s.hello = hello
+	s.hello, s.opened = hello, time.Now()
 	s.client.instructions.Store(hello.instructions)
 	s.sendJSON(&outgoing{line: appendNotification(nil, "notifications/initialized", nil)})
 	close(s.ready)
@@ -77,22 +78,35 @@ func (s *session) offer(ctx context.Context, version string) (handshakeResult, e
 	return hello, nil
 }
 
-// supportedVersion finds the newest version of ours in the data of a refusal.
+// supportedVersion finds the newest version of ours in the data of a refusal,
+// except for the one that was refused.
 func supportedVersion(err error) string {
 	refusal, ok := errors.AsType[*RPCError](err)
 	if !ok {
 		return ""
 	}
-	var data struct {
-		Supported []string `json:"supported"`
-	}
-	if json.Unmarshal(refusal.Data, &data) != nil {
-		return ""
-	}
-	for _, version := range slices.Backward(legacyVersions) {
-		if slices.Contains(data.Supported, version) {
-			return version
+	newest := -1
+	data := newObjectCursor(refusal.Data)
+	for name, value, ok := data.next(); ok; name, value, ok = data.next() {
+		if string(name) == "supported" {
+			newest = newestVersion(value)
 		}
 	}
-	return ""
+	if newest < 0 {
+		return ""
+	}
+	return legacyVersions[newest]
+}
+
+// newestVersion finds the newest version of ours but the latest in a JSON array.
+func newestVersion(raw []byte) int {
+	newest := -1
+	supported := newArrayCursor(raw)
+	for value, ok := supported.next(); ok; value, ok = supported.next() {
+		version := slices.Index(legacyVersions, decodeString(value))
+		if version < len(legacyVersions)-1 {
+			newest = max(newest, version)
+		}
+	}
+	return newest
 }

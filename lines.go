@@ -191,9 +191,11 @@ func (l *lineReader) keepPiece() {
 func (l *lineReader) overflow(stop int) error {
 	l.overlong = &overlongLine{limit: l.limit}
 	l.dropped, l.tail = 0, nil
+	room := min(overlongHead, l.limit+1) // so much there is, however it was read
 	for _, piece := range append(l.pieces, l.buf[l.start:stop]) {
-		room := overlongHead - len(l.overlong.head)
-		l.overlong.head = append(l.overlong.head, piece[:min(room, len(piece))]...)
+		n := min(room, len(piece))
+		l.overlong.head = append(l.overlong.head, piece[:n]...)
+		room -= n
 	}
 	for _, piece := range l.pieces {
 		l.drop(piece)
@@ -258,6 +260,13 @@ func (o *overlongLine) looksLikeMessage() bool {
 	return kind == '{' || kind == '['
 }
 
+// isFromServer tells a request or a notification, which answers no call.
+func (o *overlongLine) isFromServer() bool {
+	var head message
+	readHead(o.head, &head)
+	return head.method != nil
+}
+
 // id gives the raw id of the call that the line answers, if it shows. Most
 // servers write the id first, those on the TypeScript SDK last, so it is looked
 // for among the members before the large one and among those behind it. A line
@@ -297,13 +306,13 @@ func readHead(head []byte, m *message) {
 		name, value := s.data[start:], s.pos
 		name = memberName(name[:skipString(name, 0)])
 		whole := s.value()
-		s.space()
 		if whole && s.pos < len(s.data) || string(name) != "id" {
 			m.set(name, s.data[value:s.pos:s.pos])
 		}
 		if !whole {
 			return
 		}
+		s.space()
 	}
 }
 

@@ -77,11 +77,14 @@ type ManagerOptions struct {
 	StatusMaxLines int
 
 	// OnToolsChanged is called when a server's set of tools differs from the
-	// last one. OnStateChange is called for each change of state. Calls come
-	// one at a time for each server, in order, from a goroutine of their own
-	// and under no lock; a slow or panicking one delays only the next of the
-	// same server. They may call the Manager, except Close and ForceClose,
-	// which would wait for themselves until their context ends.
+	// last one. OnStateChange is called for each change of state; the first is
+	// from offline to starting, and a new reason for the same state, such as
+	// giving up, is none. Calls come one at a time for each server, in order,
+	// soon after the change, from a goroutine of their own and under no lock; a
+	// slow or panicking one delays only the next of the same server. They may
+	// call the Manager, except Close and ForceClose, which would wait for
+	// themselves until their context ends. A host that needs the present does
+	// not collect changes: it asks Tools and StatusLines.
 	OnToolsChanged func(ToolsChange)
 	OnStateChange  func(StateChange)
 
@@ -167,6 +170,7 @@ type server struct {
 	// Guarded by Manager.mu.
 	attempts int        // reconnects since the last proven session
 	life     *life      // the current one, or the last; nil before Start
+	stopped  bool       // shut down before Start
 	events   eventQueue // callbacks not yet made
 }
 
@@ -260,13 +264,17 @@ func (m *Manager) clientConfig(cfg ServerConfig) ClientConfig {
 // group closes the Manager.
 func (m *Manager) Start(ctx context.Context) error {
 	if err := m.open(ctx); err != nil {
+		if errors.Is(err, ErrClosed) {
+			m.markClosed() // it can never start, so nobody may wait for it
+		}
 		return fmt.Errorf("mcp: start the Manager: %w", err)
 	}
+	var lives []*life
 	for _, s := range m.enabled() {
-		m.begin(s)
+		lives = append(lives, m.begin(s))
 	}
-	for _, s := range m.enabled() {
-		m.startServer(ctx, s)
+	for _, l := range lives {
+		m.startServer(ctx, l)
 	}
 	return nil
 }
@@ -295,42 +303,76 @@ func (m *Manager) open(ctx context.Context) error {
 	return nil
 }
 
-// begin gives a server its first life and its first state.
-func (m *Manager) begin(s *server) {
+// begin gives a server its first life and its first state. A server that the
+// host shut down already stays down until Reconnect.
+func (m *Manager) begin(s *server) *life {
+	l := m.newLife(s)
 	m.update(s, func() {
-		if !m.closed.Load() {
-			s.life = m.newLife(s)
+		s.life = l
+		l.over = m.closed.Load() || s.stopped
+		if !l.over {
 			m.changeLocked(s, StateStarting, ReasonHandshake, nil)
 		}
 	})
+	return l
 }
 
 func (m *Manager) newLife(s *server) *life {
 	return &life{server: s, manager: m, grp: m.grp.Sub("mcp/server-"+s.cfg.Name, nil)}
 }
 
-// startServer spawns a server for the first time.
-func (m *Manager) startServer(ctx context.Context, s *server) {
-	l := m.currentLife(s)
-	if l == nil {
-		return // closed meanwhile
-	}
-	sess, err := s.client.connect(ctx, l.grp, m.start, l)
-	if err != nil {
-		m.startFailed(l, err)
+// startServer spawns a server for the first time, within ctx, and waits for no
+// more than that. The life's own goroutine does it: who ends the life ends and
+// joins a spawn under way, too.
+func (m *Manager) startServer(ctx context.Context, l *life) {
+	if ctx.Err() != nil {
+		m.startFailed(l, context.Cause(ctx))
 		return
 	}
-	// Refused only when the group drains, and then there is nothing to discover.
-	_ = l.grp.Go("mcp/discover-"+s.cfg.Name, func(ctx context.Context) { m.discover(ctx, l, sess) })
+	spawning, cancel := context.WithCancelCause(l.grp.Context())
+	defer cancel(nil)
+	spawned := make(chan struct{})
+	err := l.grp.Go("mcp/discover-"+l.server.cfg.Name, func(ctx context.Context) {
+		if sess := m.firstConnect(spawning, l, spawned); sess != nil {
+			m.discover(ctx, l, sess)
+		}
+	})
+	if err != nil {
+		return // stopped meanwhile
+	}
+	select {
+	case <-spawned:
+	case <-ctx.Done():
+		cancel(context.Cause(ctx))
+		<-spawned
+	}
+}
+
+// firstConnect returns nil if there is nothing to discover, and closes spawned
+// as soon as that is known.
+func (m *Manager) firstConnect(ctx context.Context, l *life, spawned chan<- struct{}) *session {
+	defer close(spawned)
+	if m.isOver(l) {
+		return nil
+	}
+	sess, err := l.server.client.connect(ctx, l.grp, m.start, l)
+	if err != nil {
+		m.startFailed(l, err)
+		return nil
+	}
+	return sess
 }
 
 // discover follows a first start in the background, from the handshake to the
 // list. However long the handshake takes, its answer still leads to a list.
 func (m *Manager) discover(ctx context.Context, l *life, sess *session) {
-	if m.awaitDiscovery(ctx, l, sess) != discoverySlow {
-		return
+	if m.awaitDiscovery(ctx, l, sess) == discoverySlow {
+		m.discoverLate(ctx, l, sess)
 	}
-	m.markSlow(l, sess)
+}
+
+// discoverLate is for a handshake that outlasted ReadyTimeout.
+func (m *Manager) discoverLate(ctx context.Context, l *life, sess *session) {
 	if awaitHandshake(ctx, sess, 0) == handshakeDone {
 		m.firstList(ctx, l, sess)
 	}
@@ -340,8 +382,10 @@ func (m *Manager) discover(ctx context.Context, l *life, sess *session) {
 func (m *Manager) closeWithHost(ctx context.Context) {
 	<-ctx.Done()
 	m.markClosed()
-	for _, s := range m.servers {
-		m.deliver(s) // no goroutine may start any more, so the last callbacks run here
+	// No goroutine may start any more, so the last callbacks run here: deferred,
+	// since one may call runtime.Goexit and must not take the others with it.
+	for _, s := range slices.Backward(m.servers) {
+		defer m.deliverLast(s)
 	}
 }
 
@@ -360,10 +404,10 @@ func (m *Manager) enabled() []*server {
 	return enabled
 }
 
-func (m *Manager) currentLife(s *server) *life {
+func (m *Manager) isOver(l *life) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return s.life
+	return l.over
 }
 
 // Client returns a server's handle, nil for an unknown or disabled one. It is

@@ -215,7 +215,7 @@ func newMemoryPeer(cfg ClientConfig, mode string) *memoryPeer {
 	}
 	p.exit.Server = cfg.Name
 	p.server = &fakeServer{
-		mode: mode, in: bufio.NewReader(p.input), out: p.output, stderr: stderrWriter{p}, killed: p.killed,
+		mode: mode, how: fakeModes[mode], in: bufio.NewReader(p.input), out: p.output, stderr: stderrWriter{p}, killed: p.killed,
 		exit: func(status int) {
 			p.die(status, "")
 			runtime.Goexit()

@@ -37,7 +37,7 @@ func (s *session) noteNoise(line []byte) {
 // noteOrphan keeps an answer whose id cannot be used: most likely the server
 // could not read what we sent, and somebody waits for an answer in vain.
 func (s *session) noteOrphan(line []byte, m message) {
-	if m.err == nil {
+	if isNull(m.err) {
 		s.noteNoise(line)
 		return
 	}

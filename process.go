@@ -22,8 +22,8 @@ const (
 	stderrTailLimit = 4 << 10
 
 	// stderrReadSize is the buffer of the stderr reader, in bytes. Every idle
-	// server pays for it; a flood is dropped fast enough through a small one.
-	stderrReadSize = 1 << 10
+	// server pays for it, and a flood is dropped fast enough through a small one.
+	stderrReadSize = 512
 )
 
 // errSpawnerEnded is seen only if the spawner's own goroutine was lost.
@@ -87,23 +87,23 @@ func (s *spawner) run(ctx context.Context) {
 // "mcp/stderr-<name>", belong to grp.
 //
 // When ctx ends first, its cause is returned, and a child that is born all the
-// same is killed and reaped by its goroutine in grp. When grp takes no more
-// goroutines the error wraps [supervise.ErrDraining]. Other errors are a
-// *[StartError]. Once grp is drained, no child of it exists.
+// same is killed and reaped in grp. When grp takes no more goroutines the error
+// wraps [supervise.ErrDraining]. Other errors are a *[StartError]. Once grp is
+// drained, no child of it exists.
 func (s *spawner) start(ctx context.Context, grp *supervise.Group, spec processSpec) (*process, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	p := newProcess(spec)
 	born := make(chan error) // unbuffered: the child is handed over, or it is not
-	err := grp.Go("mcp/wait-"+spec.name, func(context.Context) { s.raise(ctx, grp, p, spec, born) })
+	err := grp.Go("mcp/wait-"+spec.name, func(context.Context) { s.raise(ctx, grp, p, born) })
 	if err != nil {
 		return nil, spec.refused(err)
 	}
 	select {
 	case err, ok := <-born:
 		if !ok {
-			return nil, spec.refused(errSpawnerEnded)
+			err = spec.refused(errSpawnerEnded)
 		}
 		if err != nil {
 			return nil, err
@@ -115,14 +115,14 @@ func (s *spawner) start(ctx context.Context, grp *supervise.Group, spec processS
 }
 
 // raise owns a child from before its birth until after its death. Because one
-// goroutine does, a drain of its group cannot miss a child that is being born.
-func (s *spawner) raise(ctx context.Context, grp *supervise.Group, p *process, spec processSpec, born chan<- error) {
+// goroutine of grp does, no drain can miss a child that is being born.
+func (s *spawner) raise(ctx context.Context, grp *supervise.Group, p *process, born chan<- error) {
 	defer close(born)
-	err := s.bear(ctx, grp, p, spec)
+	err := s.bear(ctx, grp, p)
 	handedOver := false
 	select {
 	case born <- err:
-		handedOver = err == nil
+		handedOver = true
 	case <-ctx.Done():
 	}
 	if err != nil {
@@ -135,51 +135,46 @@ func (s *spawner) raise(ctx context.Context, grp *supervise.Group, p *process, s
 	s.bury(p)
 }
 
-// bear starts the child of p, with the reader of its stderr. After an error
-// there is no child.
-func (s *spawner) bear(ctx context.Context, grp *supervise.Group, p *process, spec processSpec) error {
-	childEnds, err := p.prepare(spec)
-	defer closeFiles(childEnds)
-	if err == nil {
-		err = s.onThread(ctx, grp, spec, p.begin)
-	}
-	if err != nil {
+// bear has the child of p born, and starts the reader of its stderr. After an
+// error there is no child.
+func (s *spawner) bear(ctx context.Context, grp *supervise.Group, p *process) error {
+	if err := s.onThread(ctx, grp, p); err != nil {
 		p.CloseInput()
 		p.CloseOutput()
 		return err
 	}
-	if err := grp.Go("mcp/stderr-"+spec.name, func(context.Context) { p.drainStderr() }); err != nil {
+	if err := grp.Go("mcp/stderr-"+p.spec.name, p.drainStderr); err != nil {
 		p.Kill()
 		p.CloseOutput()
 		s.bury(p)
-		return spec.refused(err)
+		return p.spec.refused(err)
 	}
 	return nil
 }
 
-// onThread runs begin on the spawner's thread, in its turn. Once taken, it is
-// waited for whatever happens: it may be making a child.
-func (s *spawner) onThread(ctx context.Context, grp *supervise.Group, spec processSpec, begin func(processSpec) error) error {
+// onThread begins p on the spawner's thread, in its turn. Once taken, the birth
+// is waited for whatever happens: it may be making a child.
+func (s *spawner) onThread(ctx context.Context, grp *supervise.Group, p *process) error {
 	result := make(chan error, 1)
-	task := func() bool {
-		err := begin(spec)
+	birth := func() bool {
+		err := p.begin()
 		result <- err
 		return err == nil
 	}
 	select {
-	case s.births <- task:
+	case s.births <- birth:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-grp.Context().Done():
-		return spec.refused(supervise.ErrDraining)
+		return p.spec.refused(supervise.ErrDraining)
 	case <-s.draining:
-		return spec.refused(supervise.ErrDraining)
+		return p.spec.refused(supervise.ErrDraining)
 	}
 	select {
 	case err := <-result:
 		return err
 	case <-s.ended:
-		return spec.refused(errSpawnerEnded)
+		return p.spec.refused(errSpawnerEnded)
 	}
 }
 
@@ -193,19 +188,19 @@ func (s *spawner) bury(p *process) {
 }
 
 // refused is the error of a start that was not tried.
-func (spec processSpec) refused(err error) error {
+func (spec *processSpec) refused(err error) error {
 	return fmt.Errorf("mcp: server %q: not started: %w", spec.name, err)
 }
 
 // fault is the error of a start that failed. The environment is no part of it.
-func (spec processSpec) fault(reason Reason, err error) error {
+func (spec *processSpec) fault(reason Reason, err error) error {
 	return &StartError{Server: spec.name, Command: spec.command, Dir: spec.dir, Reason: reason, Err: err}
 }
 
 // diagnose says why path could not be started. The directory is looked at
 // first, and only now: the operating system reports a missing directory as it
 // reports a missing command, and a look before the start could be outdated.
-func (spec processSpec) diagnose(path string, err error) error {
+func (spec *processSpec) diagnose(path string, err error) error {
 	if dirErr := checkDirectory(spec.dir); dirErr != nil {
 		return spec.fault(ReasonDirectoryNotFound, dirErr)
 	}
@@ -250,17 +245,20 @@ func exists(dir, path string) bool {
 // pipes, and the one way to end it. Its methods may be called from any
 // goroutine, but only one at a time may Read, and one may Write.
 type process struct {
-	name   string
-	grace  time.Duration
+	spec   processSpec
 	cmd    *exec.Cmd
 	stdin  *os.File
 	stdout *os.File
 	stderr *os.File
 
-	tail       stderrTail
-	stderrDone chan struct{}
-	exited     chan struct{} // closed when the leader is reaped
-	waitErr    error         // of cmd.Wait; set before exited is closed
+	// The buffer is here, and not in its reader's frame, because it would double
+	// the stack of that goroutine.
+	stderrBuffer [stderrReadSize]byte
+	tail         stderrTail
+	stderrDone   chan struct{}
+
+	exited  chan struct{} // closed when the leader is reaped
+	waitErr error         // of cmd.Wait; set before exited is closed
 
 	// mu guards the fields below. Whoever signals the family holds it, and so
 	// does whoever reaps the leader: afterwards the number of the process group
@@ -272,8 +270,7 @@ type process struct {
 
 func newProcess(spec processSpec) *process {
 	return &process{
-		name:       spec.name,
-		grace:      spec.grace,
+		spec:       spec,
 		stderrDone: make(chan struct{}),
 		exited:     make(chan struct{}),
 	}
@@ -283,15 +280,15 @@ func newProcess(spec processSpec) *process {
 // them. The pipes are our own, because those of os/exec are closed by Wait:
 // what the server wrote last would be lost. And they are files, so that os/exec
 // needs no goroutines to copy.
-func (p *process) prepare(spec processSpec) (childEnds []*os.File, err error) {
-	if spec.command == "" {
-		return nil, spec.fault(ReasonCommandNotFound, errors.New("no command is configured"))
+func (p *process) prepare() (childEnds []*os.File, err error) {
+	if p.spec.command == "" {
+		return nil, p.spec.fault(ReasonCommandNotFound, errors.New("no command is configured"))
 	}
-	if p.cmd, err = newCommand(spec); err != nil {
+	if p.cmd, err = newCommand(&p.spec); err != nil {
 		return nil, err
 	}
-	p.cmd.Dir = spec.dir
-	p.cmd.Env = spec.env
+	p.cmd.Dir = p.spec.dir
+	p.cmd.Env = p.spec.env
 	for _, end := range []struct {
 		open   func() (child, parent *os.File, err error)
 		parent **os.File
@@ -303,7 +300,7 @@ func (p *process) prepare(spec processSpec) (childEnds []*os.File, err error) {
 	} {
 		child, parent, err := end.open()
 		if err != nil {
-			return childEnds, spec.fault(ReasonStartFailed, err)
+			return childEnds, p.spec.fault(ReasonStartFailed, err)
 		}
 		*end.parent = parent
 		end.attach(child)
@@ -313,15 +310,20 @@ func (p *process) prepare(spec processSpec) (childEnds []*os.File, err error) {
 }
 
 // begin makes the child. It runs on the spawner's thread.
-func (p *process) begin(spec processSpec) error {
+func (p *process) begin() error {
+	childEnds, err := p.prepare()
+	defer closeFiles(childEnds)
+	if err != nil {
+		return err
+	}
 	if err := p.cmd.Start(); err != nil {
-		return spec.diagnose(p.cmd.Path, err)
+		return p.spec.diagnose(p.cmd.Path, err)
 	}
 	family, err := adopt(p.cmd.Process)
 	if err != nil {
 		p.cmd.Process.Kill()
 		p.cmd.Wait()
-		return spec.fault(ReasonStartFailed, err)
+		return p.spec.fault(ReasonStartFailed, err)
 	}
 	p.family = family
 	return nil
@@ -389,7 +391,7 @@ func (p *process) Stop(hurry <-chan struct{}) {
 
 // outlastsGrace reports whether the child is still there after a whole grace.
 func (p *process) outlastsGrace(hurry <-chan struct{}) bool {
-	grace := time.NewTimer(p.grace)
+	grace := time.NewTimer(p.spec.grace)
 	defer grace.Stop()
 	select {
 	case <-grace.C:
@@ -442,7 +444,7 @@ func (p *process) PID() int { return p.cmd.Process.Pid }
 // now. It may be called after Exited is closed.
 func (p *process) ExitError() *ExitError {
 	exit := &ExitError{
-		Server: p.name,
+		Server: p.spec.name,
 		Status: p.cmd.ProcessState.ExitCode(), // -1 without a state, too
 		Stderr: cleanText(p.StderrTail(), stderrTailLimit),
 		Err:    p.waitErr,
@@ -460,13 +462,12 @@ func (p *process) ExitError() *ExitError {
 func (p *process) StderrTail() string { return p.tail.String() }
 
 // drainStderr reads stderr to its end: a server must never block on it.
-func (p *process) drainStderr() {
+func (p *process) drainStderr(context.Context) {
 	defer close(p.stderrDone)
 	defer p.stderr.Close()
-	buffer := make([]byte, stderrReadSize)
 	for {
-		n, err := p.stderr.Read(buffer)
-		p.tail.write(buffer[:n])
+		n, err := p.stderr.Read(p.stderrBuffer[:])
+		p.tail.write(p.stderrBuffer[:n])
 		if err != nil {
 			return
 		}

@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"errors"
 	"os"
 	"syscall"
 	"unsafe"
@@ -24,8 +23,7 @@ func awaitExit(leader *os.Process) error {
 	if awaitPidfd(leader) == nil {
 		return nil
 	}
-	_, err := waitid(waitPID, uintptr(leader.Pid), 0)
-	return err
+	return waitid(waitPID, uintptr(leader.Pid), 0, new(childInfo))
 }
 
 // awaitPidfd waits in the runtime's poller, for which a pidfd is readable when
@@ -41,13 +39,16 @@ func awaitPidfd(leader *os.Process) error {
 	if err != nil {
 		return err
 	}
+	var child childInfo
 	var waitErr error
 	pollErr := conn.Read(func(fd uintptr) bool {
-		var ended bool
-		ended, waitErr = waitid(waitPidfd, fd, syscall.WNOHANG)
-		return ended || waitErr != nil
+		waitErr = waitid(waitPidfd, fd, syscall.WNOHANG, &child)
+		return waitErr != nil || child.signal != 0
 	})
-	return errors.Join(waitErr, pollErr)
+	if pollErr != nil {
+		return pollErr
+	}
+	return waitErr
 }
 
 // pollablePidfd returns a copy of the pidfd that os/exec holds.
@@ -75,22 +76,24 @@ func pollablePidfd(leader *os.Process) (*os.File, error) {
 	return file, nil
 }
 
-// waitid reports whether a child has ended, and leaves it unreaped. Without
-// WNOHANG it blocks the thread until then.
-func waitid(kind, id uintptr, options uintptr) (ended bool, err error) {
-	var info struct {
-		signal int32 // SIGCHLD if a child was found; first on every architecture
-		_      [31]int32
-	}
+// childInfo is the siginfo_t of waitid: 128 bytes, the first of them alike on
+// every architecture.
+type childInfo struct {
+	signal int32 // SIGCHLD when a child has ended
+	_      [31]int32
+}
+
+// waitid looks for a child that has ended, and leaves it unreaped. Without
+// WNOHANG it blocks the thread until there is one.
+func waitid(kind, id, options uintptr, child *childInfo) error {
 	for {
 		_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, kind, id,
-			uintptr(unsafe.Pointer(&info)), syscall.WEXITED|syscall.WNOWAIT|options, 0, 0)
-		switch errno {
-		case 0:
-			return info.signal != 0, nil
-		case syscall.EINTR:
-		default:
-			return false, os.NewSyscallError("waitid", errno)
+			uintptr(unsafe.Pointer(child)), syscall.WEXITED|syscall.WNOWAIT|options, 0, 0)
+		if errno == 0 {
+			return nil
+		}
+		if errno != syscall.EINTR {
+			return os.NewSyscallError("waitid", errno)
 		}
 	}
 }

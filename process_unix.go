@@ -30,7 +30,7 @@ func (family) release() {}
 // newCommand returns the command of spec, to be started in its own group. A
 // command without a separator is looked up in PATH here; a failure to find it
 // shows in Start.
-func newCommand(spec processSpec) (*exec.Cmd, error) {
+func newCommand(spec *processSpec) (*exec.Cmd, error) {
 	cmd := exec.Command(spec.command, spec.args...)
 	cmd.SysProcAttr = childAttributes()
 	return cmd, nil

@@ -30,6 +30,9 @@ const (
 	maxContents  = 100_000 // contents of one result
 )
 
+// codeMethodNotFound is the JSON-RPC error for a method that is not offered.
+const codeMethodNotFound = -32601
+
 // Bounds, in bytes, of text of a server's that is quoted in an error.
 const (
 	maxQuotedMessage = 4 << 10
@@ -44,6 +47,13 @@ type Implementation struct {
 	Name    string `json:"name"`
 	Title   string `json:"title,omitempty"` // for people; empty if not given
 	Version string `json:"version"`
+}
+
+// cleaned makes what a server said of itself fit to be shown.
+func (i Implementation) cleaned() Implementation {
+	return Implementation{
+		Name: cleanText(i.Name, maxQuotedName), Title: cleanText(i.Title, maxQuotedName), Version: cleanText(i.Version, maxQuotedName),
+	}
 }
 
 // DiscoveredTool is one tool as a server describes it, in the shape of the tools
@@ -120,6 +130,16 @@ type Content struct {
 	Type string // empty if the piece has none
 	Text string // of a text
 	Raw  json.RawMessage
+}
+
+// MarshalJSON gives Raw, or the members of a text if there is no Raw.
+func (c Content) MarshalJSON() ([]byte, error) {
+	if c.Raw != nil {
+		return c.Raw, nil
+	}
+	encoded := appendString([]byte(`{"type":`), c.Type)
+	encoded = appendString(append(encoded, `,"text":`...), c.Text)
+	return append(encoded, '}'), nil
 }
 
 // Blob is the data of an image or audio content, already decoded from base64.
@@ -368,7 +388,7 @@ func (c Content) Resource() (ResourceContents, error) {
 	if c.Type != contentResource {
 		return ResourceContents{}, c.kindError("a resource")
 	}
-	var resource, blob []byte
+	var resource []byte
 	cursor := newObjectCursor(c.Raw)
 	for name, value, ok := cursor.next(); ok; name, value, ok = cursor.next() {
 		if string(name) == "resource" {
@@ -378,8 +398,12 @@ func (c Content) Resource() (ResourceContents, error) {
 	if kindOf(resource) != '{' {
 		return ResourceContents{}, errors.New("mcp: the resource is not an object")
 	}
-	var contents ResourceContents
-	cursor = newObjectCursor(resource)
+	return decodeResource(resource)
+}
+
+func decodeResource(raw []byte) (contents ResourceContents, err error) {
+	var blob []byte
+	cursor := newObjectCursor(raw)
 	for name, value, ok := cursor.next(); ok; name, value, ok = cursor.next() {
 		switch string(name) {
 		case "uri":
@@ -392,11 +416,9 @@ func (c Content) Resource() (ResourceContents, error) {
 			blob = value
 		}
 	}
-	if isNull(blob) {
-		return contents, nil
+	if !isNull(blob) {
+		contents.Blob, err = decodeBase64(blob)
 	}
-	var err error
-	contents.Blob, err = decodeBase64(blob)
 	return contents, err
 }
 
@@ -583,46 +605,50 @@ func decodeTool(raw []byte, keep *arena) (tool DiscoveredTool, size int, fault s
 	if kindOf(raw) != '{' {
 		return tool, skipValue(raw, 0), "it is not an object"
 	}
-	var input, output, annotations, icons, execution, meta []byte
 	c := newObjectCursor(raw)
 	for name, value, ok := c.next(); ok; name, value, ok = c.next() {
-		switch string(name) {
-		case "name":
-			tool.Name = decodeString(value)
-		case "title":
-			tool.Title = decodeString(value)
-		case "description":
-			tool.Description = decodeString(value)
-		case "inputSchema":
-			input = value
-		case "outputSchema":
-			output = value
-		case "annotations":
-			annotations = value
-		case "icons":
-			icons = value
-		case "execution":
-			execution = value
-		case "_meta":
-			meta = value
-		}
+		tool.set(name, value)
 	}
 	if tool.Name == "" {
 		return tool, c.pos, "it has no name"
 	}
-	if isNull(input) {
-		input = []byte(`{"type":"object"}`)
+	if isNull(tool.InputSchema) {
+		tool.InputSchema = []byte(`{"type":"object"}`)
 	}
-	if !isSchema(input) {
+	if !isSchema(tool.InputSchema) {
 		return tool, c.pos, "its inputSchema is no JSON Schema"
 	}
-	if isSchema(output) {
-		tool.OutputSchema = keep.clone(output)
+	if !isSchema(tool.OutputSchema) {
+		tool.OutputSchema = nil
 	}
-	tool.InputSchema = keep.clone(input)
-	tool.Annotations = decodeAnnotations(annotations)
-	tool.Icons, tool.Execution, tool.Meta = keep.clone(present(icons)), keep.clone(present(execution)), keep.clone(present(meta))
+	for _, part := range []*json.RawMessage{&tool.InputSchema, &tool.OutputSchema, &tool.Icons, &tool.Execution, &tool.Meta} {
+		*part = keep.clone(present(*part))
+	}
 	return tool, c.pos, ""
+}
+
+// set takes over one member; the raw ones still alias the page.
+func (t *DiscoveredTool) set(name, value []byte) {
+	switch string(name) {
+	case "name":
+		t.Name = decodeString(value)
+	case "title":
+		t.Title = decodeString(value)
+	case "description":
+		t.Description = decodeString(value)
+	case "inputSchema":
+		t.InputSchema = value
+	case "outputSchema":
+		t.OutputSchema = value
+	case "annotations":
+		t.Annotations = decodeAnnotations(value)
+	case "icons":
+		t.Icons = value
+	case "execution":
+		t.Execution = value
+	case "_meta":
+		t.Meta = value
+	}
 }
 
 // isSchema reports whether raw can be a JSON Schema: an object, or a boolean,
@@ -708,28 +734,38 @@ func (a *arena) clone(b []byte) []byte {
 // Encoding. Everything is appended to a buffer of the caller's, one message a
 // line; a raw value cannot hold a line break inside of a token.
 
-// appendRequest appends a request as one line. With nil params the member is
-// left out.
-func appendRequest(dst []byte, id int64, method string, params []byte) []byte {
+// appendRequest appends a request as one line. The params are appended by a
+// function, so that large ones are written once; a nil one leaves the member out.
+func appendRequest(dst []byte, id int64, method string, params func(dst []byte) ([]byte, error)) ([]byte, error) {
 	dst = append(dst, `{"jsonrpc":"2.0","id":`...)
 	dst = strconv.AppendInt(dst, id, 10)
 	dst = append(dst, `,"method":`...)
-	return appendParams(dst, method, params)
+	dst = appendString(dst, method)
+	if params != nil {
+		var err error
+		if dst, err = params(append(dst, `,"params":`...)); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, "}\n"...), nil
 }
 
-// appendNotification appends a notification as one line.
+// appendNotification appends a notification as one line. With nil params the
+// member is left out.
 func appendNotification(dst []byte, method string, params []byte) []byte {
 	dst = append(dst, `{"jsonrpc":"2.0","method":`...)
-	return appendParams(dst, method, params)
-}
-
-func appendParams(dst []byte, method string, params []byte) []byte {
 	dst = appendString(dst, method)
 	if params != nil {
 		dst = append(dst, `,"params":`...)
 		dst = append(dst, params...)
 	}
 	return append(dst, "}\n"...)
+}
+
+// appendCancelled appends the notification that nobody waits for an answer any more.
+func appendCancelled(dst []byte, id int64) []byte {
+	params := strconv.AppendInt([]byte(`{"requestId":`), id, 10)
+	return appendNotification(dst, "notifications/cancelled", append(params, '}'))
 }
 
 // appendResult appends the answer to a request of the server's as one line, with
@@ -978,16 +1014,6 @@ func appendEncoded(dst []byte, v any) ([]byte, error) {
 	return encoded, nil
 }
 
-// MarshalJSON gives Raw, or the members of a text if there is no Raw.
-func (c Content) MarshalJSON() ([]byte, error) {
-	if c.Raw != nil {
-		return c.Raw, nil
-	}
-	encoded := appendString([]byte(`{"type":`), c.Type)
-	encoded = appendString(append(encoded, `,"text":`...), c.Text)
-	return append(encoded, '}'), nil
-}
-
 // cleanText makes text that a server wrote fit to be shown: escape sequences of
 // terminals and invisible format characters (among them those that turn the
 // direction of writing) are taken out, control characters and line breaks become
@@ -1012,7 +1038,10 @@ func cleanText(s string, limit int) string {
 		}
 		text.WriteRune(r)
 		if text.Len() > limit {
-			return text.String()[:cut] + ellipsis[:min(len(ellipsis), max(0, limit-cut))]
+			if limit < len(ellipsis) {
+				return ""
+			}
+			return text.String()[:cut] + ellipsis
 		}
 		if text.Len() <= limit-len(ellipsis) {
 			cut = text.Len()

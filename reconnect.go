@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,6 +46,8 @@ func reasonOf(cause error) Reason {
 		return ReasonHandshakeFailed
 	case errors.Is(cause, errOutputClosed):
 		return ReasonOutputClosed
+	case errors.Is(cause, ErrClosed):
+		return ReasonStopped // the host drains the group we live in
 	}
 	return ReasonExited
 }
@@ -57,24 +60,28 @@ func reasonNotStarted(cause error) Reason {
 	return ReasonStartFailed
 }
 
-// connected makes sess the life's current session.
+// connected makes sess the life's current session, and its process known.
 func (l *life) connected(sess *session) {
-	l.manager.mu.Lock()
-	defer l.manager.mu.Unlock()
-	l.connection = connection{sess: sess}
+	m, s := l.manager, l.server
+	m.update(s, func() {
+		l.connection = connection{sess: sess}
+		if now := s.now.Load(); !l.over {
+			m.changeLocked(s, now.health.State, now.health.Reason, now.cause)
+		}
+	})
 }
 
 // connectionLost turns the server offline and starts its reconnect. The event,
 // Health and a failed Call may all report the same death: the first makes the
 // transition, a later one that knows more refines the reason.
 func (l *life) connectionLost(sess *session, cause error) {
-	m := l.manager
-	m.log.Info("connection lost", "server", l.server.cfg.Name, "cause", cause)
-	m.wentDown(l, reasonOf(cause), cause, func() bool {
-		if l.sess != sess {
+	l.manager.wentDown(l, reasonOf(cause), cause, func() bool {
+		switch {
+		case l.sess != sess:
 			return false
-		}
-		if !l.lost && sess.isProven() {
+		case l.lost:
+			return l.reconnecting // otherwise the matter is settled
+		case sess.isProven():
 			l.server.attempts = 0
 		}
 		l.lost = true
@@ -84,7 +91,6 @@ func (l *life) connectionLost(sess *session, cause error) {
 
 // startFailed turns the server offline because its process did not come up.
 func (m *Manager) startFailed(l *life, cause error) {
-	m.log.Warn("server not started", "server", l.server.cfg.Name, "cause", cause)
 	m.wentDown(l, reasonNotStarted(cause), cause, func() bool { return true })
 }
 
@@ -92,9 +98,9 @@ func (m *Manager) startFailed(l *life, cause error) {
 // asks whether the news still holds; afterwards it starts a reconnect, unless
 // one runs or none can help.
 func (m *Manager) wentDown(l *life, reason Reason, cause error, holds func() bool) {
-	s, start := l.server, false
+	s, changed, start := l.server, false, false
 	m.update(s, func() {
-		if l.over || !holds() {
+		if changed = !l.over && holds(); !changed {
 			return
 		}
 		m.changeLocked(s, StateOffline, reason, cause)
@@ -106,6 +112,9 @@ func (m *Manager) wentDown(l *life, reason Reason, cause error, holds func() boo
 		start = !l.reconnecting
 		l.reconnecting = true
 	})
+	if changed {
+		m.log.Warn("server offline", "server", s.cfg.Name, "reason", reason, "cause", cause)
+	}
 	if start {
 		m.startReconnect(l, m.nextRound)
 	}
@@ -179,8 +188,7 @@ func (m *Manager) tryConnect(ctx context.Context, l *life) (done bool) {
 	case discoveryDone:
 		return true
 	case discoverySlow:
-		m.markSlow(l, sess)
-		_ = l.grp.Go("mcp/discover-"+l.server.cfg.Name, func(ctx context.Context) { m.discover(ctx, l, sess) })
+		_ = l.grp.Go("mcp/discover-"+l.server.cfg.Name, func(ctx context.Context) { m.discoverLate(ctx, l, sess) })
 		return true
 	}
 	return false // connectionLost has recorded why
@@ -192,7 +200,7 @@ type discovery int
 const (
 	discoveryLost discovery = iota // the connection ended, or the server was stopped
 	discoveryDone                  // markConnected has settled it
-	discoverySlow                  // ReadyTimeout passed before the handshake
+	discoverySlow                  // ReadyTimeout passed before the handshake, as markSlow has said
 )
 
 // awaitDiscovery waits for the handshake, for ReadyTimeout at most, and for the
@@ -202,9 +210,20 @@ func (m *Manager) awaitDiscovery(ctx context.Context, l *life, sess *session) di
 	case handshakeDone:
 		return m.firstList(ctx, l, sess)
 	case handshakeSlow:
-		return discoverySlow
+		if m.markSlow(l, sess) {
+			return discoverySlow
+		}
+		awaitLost(ctx, sess)
 	}
 	return discoveryLost
+}
+
+// awaitLost waits until the owner was told that the connection has ended.
+func awaitLost(ctx context.Context, sess *session) {
+	select {
+	case <-sess.lost:
+	case <-ctx.Done():
+	}
 }
 
 type handshakeOutcome int
@@ -242,10 +261,7 @@ func (m *Manager) firstList(ctx context.Context, l *life, sess *session) discove
 		return discoveryDone
 	}
 	// A list that failed with its connection is no news beside that.
-	select {
-	case <-sess.lost:
-	case <-ctx.Done():
-	}
+	awaitLost(ctx, sess)
 	return discoveryLost
 }
 
@@ -260,26 +276,32 @@ func (m *Manager) list(ctx context.Context, sess *session) (toolList, error) {
 	return list, err
 }
 
-// noteListing shows a first start's progress. A reconnecting server stays
-// offline meanwhile: the text must not flicker.
+// noteListing notes that the handshake is done, and shows a first start's
+// progress. A reconnecting server stays offline meanwhile: the text must not
+// flicker.
 func (m *Manager) noteListing(l *life, sess *session) {
 	m.update(l.server, func() {
-		if l.isCurrent(sess) && l.server.state() == StateStarting {
+		if !l.isCurrent(sess) {
+			return
+		}
+		if l.server.state() == StateStarting {
 			m.changeLocked(l.server, StateStarting, ReasonListing, nil)
 		}
 	})
 }
 
 // markSlow says that the handshake takes longer than ReadyTimeout, and leaves
-// the process alone.
-func (m *Manager) markSlow(l *life, sess *session) {
+// the process alone. It reports whether the connection was still the current
+// one: it may have ended in the same moment.
+func (m *Manager) markSlow(l *life, sess *session) (current bool) {
 	m.log.Warn("still no answer to the handshake", "server", l.server.cfg.Name, "after", m.opts.ReadyTimeout)
 	m.update(l.server, func() {
-		if l.isCurrent(sess) {
+		if current = l.isCurrent(sess); current {
 			l.reconnecting = false
 			m.changeLocked(l.server, StateStarting, ReasonSlowHandshake, fmt.Errorf("no answer to the handshake for %v%s", m.opts.ReadyTimeout, sess.hint()))
 		}
 	})
+	return current
 }
 
 // markConnected settles a connection with its first list, or the lack of one,
@@ -323,7 +345,6 @@ func (m *Manager) Reconnect(name string) error {
 	case s.client == nil:
 		return &ServerError{Server: name, Op: "reconnect", Err: ErrDisabled, Advice: s.advice()}
 	}
-	var old, l *life
 	err := ErrClosed
 	m.update(s, func() {
 		switch {
@@ -331,31 +352,49 @@ func (m *Manager) Reconnect(name string) error {
 		case s.life == nil:
 			err = fmt.Errorf("%w: the Manager was not started", ErrNotReady)
 		default:
-			old, err = s.life, nil
-			l = m.replaceLifeLocked(s)
+			err = nil
+			old := s.life
+			l := m.replaceLifeLocked(s)
+			// It starts under the lock: whoever ends this life next must find
+			// its goroutine there, and joins the lives before through it.
+			m.startReconnect(l, func(ctx context.Context, _ *life) bool { return m.retire(ctx, old) })
 		}
 	})
 	if err != nil {
 		return &ServerError{Server: name, Op: "reconnect", Err: err}
 	}
-	m.startReconnect(l, func(ctx context.Context, _ *life) bool { return m.retire(ctx, old) })
 	return nil
 }
+
+// errReconnect is why a server that was well is offline for a moment.
+var errReconnect = errors.New("the host asked for a reconnect")
 
 // replaceLifeLocked begins a new life, which reconnects.
 func (m *Manager) replaceLifeLocked(s *server) *life {
 	now := s.now.Load()
-	reason := now.health.Reason
-	if now.health.State != StateOffline || reason == ReasonStopped || reason == ReasonGaveUp {
-		reason = ReasonExited
-	}
 	s.life.over = true
 	s.life = m.newLife(s)
 	s.life.reconnecting = true
 	s.attempts = 0
 	s.client.setFault(nil)
-	m.changeLocked(s, StateOffline, reason, now.cause)
+	m.changeLocked(s, StateOffline, reasonAnew(now.health), cmp.Or(now.cause, errReconnect))
 	return s.life
+}
+
+// reasonAnew is why a server is offline that is started over: what it was
+// before, in the words that say it is being reconnected.
+func reasonAnew(before ServerHealth) Reason {
+	switch {
+	case before.State != StateOffline:
+		return ReasonExited
+	case !before.Reason.Permanent():
+		return before.Reason
+	case before.Reason == ReasonNoVersion:
+		return ReasonHandshakeFailed
+	case before.Reason == ReasonGaveUp || before.Reason == ReasonStopped:
+		return ReasonExited
+	}
+	return ReasonStartFailed
 }
 
 // retire joins what is left of the life before, whose sessions end in peace
@@ -371,6 +410,7 @@ func (s *server) stop(ctx context.Context, force bool) error {
 	m, grp := s.manager, (*supervise.Group)(nil)
 	m.update(s, func() {
 		s.client.setFault(ErrClosed)
+		s.stopped = s.life == nil
 		if s.life != nil {
 			grp = s.life.grp
 			s.life.over = true

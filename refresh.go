@@ -3,7 +3,6 @@ package mcp
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"reflect"
 	"slices"
 	"time"
@@ -36,14 +35,12 @@ func (r *refreshState) ask() (start bool) {
 	return start
 }
 
-// next takes what is wanted and returns how long to wait before it; false ends
-// the goroutine.
+// next returns how long to wait before what is wanted; false ends the goroutine.
 func (r *refreshState) next(now time.Time) (wait time.Duration, again bool) {
 	if !r.wanted {
 		r.running = false
 		return 0, false
 	}
-	r.wanted = false
 	quiet := now.Sub(r.last)
 	if quiet >= 2*max(r.pause, refreshPause) {
 		r.pause = 0
@@ -87,18 +84,36 @@ func (m *Manager) startRefresh(l *life, sess *session) {
 // awaitRefresh waits until the next listing is due, and reports false when none
 // is, or the connection is gone.
 func (m *Manager) awaitRefresh(ctx context.Context, l *life, sess *session) bool {
-	m.mu.Lock()
-	current := l.isCurrent(sess)
-	wait, again := l.refresh.next(time.Now())
-	failed := l.refresh.failed
-	m.mu.Unlock()
-	if !current || !again {
+	wait, failed, again := m.nextRefresh(l, sess)
+	if !again {
 		return false
 	}
 	if failed > 0 {
 		wait = max(wait, m.backoff(failed))
 	}
-	return sleep(ctx, wait) && !isClosed(sess.closing)
+	return sleep(ctx, wait) && m.beginRefresh(l, sess)
+}
+
+func (m *Manager) nextRefresh(l *life, sess *session) (wait time.Duration, failed int, again bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !l.isCurrent(sess) {
+		return 0, 0, false // what is wanted now is the business of another connection
+	}
+	wait, again = l.refresh.next(time.Now())
+	return wait, l.refresh.failed, again
+}
+
+// beginRefresh takes what is wanted, at the last moment: the listing that begins
+// now makes good whatever notice came before it.
+func (m *Manager) beginRefresh(l *life, sess *session) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	current := l.isCurrent(sess)
+	if current {
+		l.refresh.wanted = false
+	}
+	return current
 }
 
 // markRefreshed takes in a later listing. One that failed is tried again, a few
@@ -133,7 +148,7 @@ func (m *Manager) applyListLocked(l *life, list toolList, err error) {
 		state, reason = StateDegraded, ReasonNoTools
 	}
 	m.publishLocked(s, state, reason, nil, list.tools)
-	if !sameTools(before, list.tools) {
+	if m.opts.OnToolsChanged != nil && !sameTools(before, list.tools) {
 		s.events.pushTools(s.cfg.Name, before, list.tools)
 	}
 }
@@ -178,8 +193,3 @@ func firstName(before, after []DiscoveredTool) int {
 
 // isEmpty reports whether nothing differs.
 func (c ToolsChange) isEmpty() bool { return len(c.Added)+len(c.Removed)+len(c.Changed) == 0 }
-
-// String is for logs.
-func (c ToolsChange) String() string {
-	return fmt.Sprintf("%s: %d added, %d removed, %d changed", c.Server, len(c.Added), len(c.Removed), len(c.Changed))
-}

@@ -418,66 +418,52 @@ func (s *scanner) digits() bool {
 	return s.pos > start
 }
 
-// quoted reads a string, whose opening quote is at pos: what stands for itself
-// and short escapes here, eight bytes at a time, all else in rare.
+// quoted reads a string, whose opening quote is at pos.
 func (s *scanner) quoted() bool {
-	data, pos, seen := s.data, s.pos+1, uint64(0)
-	for plain := 0; ; {
-		if len(data)-pos < 8 {
-			break
+	s.pos++
+	for {
+		s.plain()
+		switch s.peek() {
+		case '"':
+			s.pos++
+			return true
+		case '\\':
+			if !s.escape() {
+				return false
+			}
+		default:
+			return false
 		}
+	}
+}
+
+// plain moves over what stands for itself in a string, eight bytes at a time,
+// and over most short escapes, so that text full of them need not come back here
+// for each.
+func (s *scanner) plain() {
+	data, pos, seen := s.data, s.pos, uint64(0)
+	for words := 0; len(data)-pos >= 8; {
 		word := binary.LittleEndian.Uint64(data[pos:])
 		seen |= word
 		marks := endsPlain(word)
 		if marks == 0 {
 			pos += 8
-			if plain++; plain == 4 {
+			if words++; words%4 == 0 {
 				pos, seen = plainBlocks(data, pos, seen)
-				plain = 0
 			}
 			continue
 		}
 		pos += bits.TrailingZeros64(marks) / 8
-		if data[pos] == '"' {
-			s.pos = pos + 1
-			s.wide = s.wide || seen&topBits != 0
-			return true
-		}
-		if len(data)-pos < 2 || data[pos] != '\\' {
+		if data[pos] != '\\' || len(data)-pos < 2 || escaped[data[pos+1]] == 0 {
 			break
 		}
-		if escaped[data[pos+1]] != 0 {
-			pos += 2
-			continue
-		}
-		s.pos = pos
-		if !s.escape() {
-			return false
-		}
-		pos = s.pos
+		pos += 2
+	}
+	for ; pos < len(data) && endsPlain(uint64(data[pos])|evenSpaces) == 0; pos++ {
+		seen |= uint64(data[pos])
 	}
 	s.pos = pos
 	s.wide = s.wide || seen&topBits != 0
-	return s.endQuoted()
-}
-
-// endQuoted reads a string on, byte by byte, near the end of the text.
-func (s *scanner) endQuoted() bool {
-	for s.pos < len(s.data) {
-		switch c := s.data[s.pos]; {
-		case c == '"':
-			s.pos++
-			return true
-		case c < ' ':
-			return false
-		case c != '\\':
-			s.wide = s.wide || c >= utf8.RuneSelf
-			s.pos++
-		case !s.escape():
-			return false
-		}
-	}
-	return false
 }
 
 // plainBlocks moves over plain blocks of four words: a long text is not to wait
@@ -617,8 +603,9 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// kindOf tells what a raw value is by its first byte: one of { [ " t f n, or 0
-// for every number. An empty value gives 0 as a number and not the digit.
+// kindOf tells what a raw value is by its first byte: one of { [ " t f n, or the
+// digit 0 for every number. An empty value, which is that of an absent member,
+// gives the byte 0.
 func kindOf(raw []byte) byte {
 	i := skipSpace(raw, 0)
 	switch {
@@ -836,9 +823,8 @@ func unescape(body []byte, next int) (string, bool) {
 	var text strings.Builder
 	text.Grow(len(body))
 	text.Write(body[:next])
-	body = body[next:]
 	var chunk [1024]byte
-	for len(body) > 0 {
+	for body = body[next:]; len(body) > 0; {
 		n, used := unescapeChunk(chunk[:], body)
 		if used == 0 {
 			return "", false
@@ -873,6 +859,11 @@ func unescapeChunk(dst, src []byte) (n, used int) {
 		n += utf8.EncodeRune(dst[n:], r)
 		used += size
 	}
+	return unescapeBytes(dst, src, n, used)
+}
+
+// unescapeBytes goes on from n and used where there is no room for a word.
+func unescapeBytes(dst, src []byte, n, used int) (int, int) {
 	for n < len(dst)-utf8.UTFMax && used < len(src) {
 		if src[used] != '\\' {
 			dst[n] = src[used]

@@ -134,7 +134,8 @@ type ServerHealth struct {
 	Tools   int
 	Curated int
 
-	// Instructions are what the server said about its use in its last handshake.
+	// Instructions are what the server said about its use in its last
+	// handshake: its own words, unchanged.
 	Instructions string
 
 	// The fields below are details for a long view. Texts in them may be the

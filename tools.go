@@ -81,7 +81,7 @@ func (s *session) listPage(ctx context.Context, cursor string) (toolsPage, error
 		}
 	}
 	raw, err := s.doRequest(ctx, r)
-	if answer, ok := errors.AsType[*RPCError](err); ok && answer.Code == codeMethodNotFound && !s.hello.tools {
+	if answer, ok := errors.AsType[*RPCError](err); ok && answer.Code == codeMethodNotFound && !s.hello.tools && cursor == "" {
 		return toolsPage{}, nil // it never said that it has tools
 	}
 	if err != nil {

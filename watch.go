@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"yagent/mcp/supervise"
 )
 
 const (
@@ -18,7 +20,8 @@ const (
 	noticeWait = 20 * time.Millisecond
 
 	// deliveryWait is how long what a dead process had written may take to
-	// arrive. Only another process that holds the pipe can use it up.
+	// arrive, noticeWait included. Only another process that holds the pipe can
+	// use it up.
 	deliveryWait = 500 * time.Millisecond
 )
 
@@ -29,7 +32,7 @@ func (s *session) watch(ctx context.Context) {
 	s.closeToCalls()
 	cause = s.lastWords(cause, noticeWait)
 	s.tellOwner(cause)
-	cause = s.lastWords(cause, deliveryWait)
+	cause = s.lastWords(cause, deliveryWait-noticeWait)
 	s.failPending(cause)
 	s.bury(cause)
 }
@@ -57,8 +60,8 @@ func (s *session) awaitEnd(ctx context.Context) error {
 	}
 }
 
-// exitBehind finds the exit of the process behind the end of a pipe, which the
-// system often reports first.
+// exitBehind finds what is behind the end of a pipe: the exit of the process,
+// which the system often reports later, or a fault of ours that ended the loop.
 func (s *session) exitBehind(cause error) error {
 	if !errors.Is(cause, errOutputClosed) && !errors.Is(cause, errInputClosed) {
 		return cause
@@ -67,7 +70,12 @@ func (s *session) exitBehind(cause error) error {
 	if s.wait(s.peer.Exited(), exitWait) {
 		return errExited
 	}
-	return cause
+	select {
+	case fault := <-s.faults:
+		return fault
+	default:
+		return cause
+	}
 }
 
 // closeToCalls flips the bit that IsAlive reads and lets no new request in.
@@ -92,9 +100,12 @@ func (s *session) lastWords(cause error, limit time.Duration) error {
 }
 
 // tellOwner reports the end, before any caller learns of it: a caller that asks
-// the owner next must not be sent to the dead connection again.
+// the owner next must not be sent to the dead connection again. An owner that
+// panics keeps no process alive.
 func (s *session) tellOwner(cause error) {
-	s.owner.connectionLost(s, cause)
+	if failed := supervise.Try("mcp/watch-"+s.client.cfg.Name, func() { s.owner.connectionLost(s, cause) }); failed != nil {
+		s.client.reportPanic(failed)
+	}
 	close(s.lost)
 	s.client.wake()
 }
@@ -140,7 +151,7 @@ func (s *session) wait(done <-chan struct{}, limit time.Duration) bool {
 
 // stallClock notices a write that hangs while no byte moves in either direction
 // for a whole period. It costs an idle session nothing, and a busy one a timer
-// each quarter of a period.
+// each eighth of a period.
 type stallClock struct {
 	period time.Duration
 	timer  *time.Timer // received from by watch alone
@@ -154,8 +165,9 @@ type stallClock struct {
 	quiet int    // ticks in a row without a move
 }
 
-// stallTicks is how many quiet ticks make a stall.
-const stallTicks = 4
+// stallTicks is how many quiet ticks make a period. A stall takes one more: the
+// caller whose line hangs has the same limit, and is to hear of its own first.
+const stallTicks = 8
 
 func (c *stallClock) init(period time.Duration) {
 	c.period = period
@@ -178,7 +190,7 @@ func (c *stallClock) arm() {
 	}
 }
 
-// tick looks at the clock after a quarter of a period and reports a stall.
+// tick looks at the clock after an eighth of a period and reports a stall.
 func (c *stallClock) tick() bool {
 	c.armed.Store(false)
 	moves := c.moves.Load()
@@ -190,5 +202,5 @@ func (c *stallClock) tick() bool {
 	if c.writing.Load() {
 		c.arm()
 	}
-	return c.quiet >= stallTicks
+	return c.quiet > stallTicks
 }

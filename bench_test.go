@@ -1,0 +1,85 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"testing"
+)
+
+// serveMinimal answers calls at next to no cost: each result is the same text.
+// Everything else is answered as the plain server does it.
+func serveMinimal(f *fakeServer, text string) {
+	answer := []byte(`,"result":{"content":[{"type":"text","text":"` + text + `"}]}}` + "\n")
+	var out []byte
+	for {
+		line, err := f.in.ReadSlice('\n')
+		if err != nil {
+			f.exit(0)
+		}
+		if !bytes.Contains(line, []byte(`"method":"tools/call"`)) {
+			f.receive(line)
+			continue
+		}
+		id := line[bytes.Index(line, []byte(`"id":`))+len(`"id":`):]
+		id = id[:bytes.IndexByte(id, ',')]
+		out = append(append(append(out[:0], `{"jsonrpc":"2.0","id":`...), id...), answer...)
+		_, _ = f.out.Write(out)
+	}
+}
+
+func benchManager(b testing.TB, mode string) *Manager {
+	b.Helper()
+	m := NewManager([]ServerConfig{{Name: "s", Command: os.Args[0], Env: fakeEnv(b, mode)}}, ManagerOptions{})
+	if err := m.Start(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { m.Close(context.Background()) })
+	wantReadyTB(b, m)
+	return m
+}
+
+func wantReadyTB(b testing.TB, m *Manager) {
+	b.Helper()
+	if err := m.WaitForReady(within(b), "s"); err != nil {
+		b.Fatal(err)
+	}
+}
+
+var benchArguments = json.RawMessage(`{"query":"x"}`)
+
+func BenchmarkCall(b *testing.B) {
+	m := benchManager(b, "minimal")
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := m.Call(context.Background(), "s", "echo", benchArguments); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkCall64(b *testing.B) {
+	m := benchManager(b, "minimal")
+	b.ReportAllocs()
+	b.SetParallelism(32)
+	b.RunParallel(func(p *testing.PB) {
+		for p.Next() {
+			if _, err := m.Call(context.Background(), "s", "echo", benchArguments); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+}
+
+func BenchmarkCallMiB(b *testing.B) {
+	m := benchManager(b, "minimal-mib")
+	b.ReportAllocs()
+	b.SetBytes(1 << 20)
+	for b.Loop() {
+		if _, err := m.Call(context.Background(), "s", "echo", benchArguments); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
