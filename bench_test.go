@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"runtime"
 	"testing"
 )
 
@@ -48,6 +49,44 @@ func wantReadyTB(b testing.TB, m *Manager) {
 }
 
 var benchArguments = json.RawMessage(`{"query":"x"}`)
+
+// TestCallAllocations holds what a call may cost in garbage, which is exact
+// where times are not. The race detector allocates on its own, so under it only
+// the answers are looked at.
+func TestCallAllocations(t *testing.T) {
+	m := benchManager(t, "minimal")
+	call := func() {
+		result, err := m.Call(context.Background(), "s", "echo", benchArguments)
+		if err != nil || result.Text() != "hello, world" {
+			t.Fatalf("got %v, %v", result, err)
+		}
+	}
+	if allocs := testing.AllocsPerRun(2000, call); allocs > 6 && !raceEnabled {
+		t.Errorf("%v allocations a call, want 6 at most", allocs)
+	}
+	if size := bytesPerRun(2000, call); size > 400 && !raceEnabled {
+		t.Errorf("%d bytes a call, want 400 at most", size)
+	}
+}
+
+// bytesPerRun is testing.AllocsPerRun for bytes.
+func bytesPerRun(runs int, f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range runs {
+		f()
+	}
+	runtime.ReadMemStats(&after)
+	return (after.TotalAlloc - before.TotalAlloc) / uint64(runs)
+}
+
+func TestCallMiB(t *testing.T) {
+	m := benchManager(t, "minimal-mib")
+	result, err := m.Call(within(t), "s", "echo", benchArguments)
+	if err != nil || len(result.Text()) != 1<<20 {
+		t.Fatalf("got %d bytes, %v", len(result.Text()), err)
+	}
+}
 
 func BenchmarkCall(b *testing.B) {
 	m := benchManager(b, "minimal")

@@ -860,12 +860,15 @@ func (s *session) receiveAnswer(line []byte, m message, owned bool) {
 		s.noteOrphan(line, m)
 		return
 	}
+	if m.id[0] == '"' {
+		s.noteStringID(m.id)
+	}
 	c := s.takePending(id)
 	switch {
 	case c == nil:
 		s.noteStray(id)
 	case !isNull(m.err):
-		c.answer(nil, decodeRPCError(m.err))
+		c.answer(nil, decodeRPCError(keep(m.err, owned)))
 	case m.result == nil:
 		c.answer(nil, fmt.Errorf("%w: it has neither a result nor an error", ErrMalformed))
 	default:

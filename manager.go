@@ -465,8 +465,8 @@ func (s *server) noteDeath() {
 	if s.client == nil || s.client.IsAlive() || !s.now.Load().health.State.CountsTools() {
 		return
 	}
-	// The session's own channel tells its end apart from that of an earlier one.
-	if sess := s.client.current.Load(); sess != nil && isClosed(sess.closing) {
+	// The session's own channels tell its end apart from that of an earlier one.
+	if sess := s.client.current.Load(); sess != nil && (isClosed(sess.closing) || isClosed(sess.outputDone) || isClosed(sess.inputDone)) {
 		sess.owner.connectionLost(sess, errExited)
 	}
 }

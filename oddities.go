@@ -13,6 +13,7 @@ type oddities struct {
 	firstNoise string // the first of them, cleaned
 	orphan     string // the last error without a usable id, cleaned
 	strays     int    // answers to no pending request: late ones, doubles, made-up ids
+	stringIDs  bool   // ids came back as strings
 	madeUp     string // the last id among them that was never ours
 }
 
@@ -46,6 +47,18 @@ func (s *session) noteOrphan(line []byte, m message) {
 	s.oddity.orphan = text
 	s.mu.Unlock()
 	s.log.Warn("the server sent an error that names no request", "error", text)
+}
+
+// noteStringID logs once that the server gives our ids back as strings, which is
+// accepted.
+func (s *session) noteStringID(id []byte) {
+	s.mu.Lock()
+	first := !s.oddity.stringIDs
+	s.oddity.stringIDs = true
+	s.mu.Unlock()
+	if first {
+		s.log.Warn("the server answers an integer id with a string", "id", cleanText(string(id), 64))
+	}
 }
 
 // noteStray counts an answer that nobody waits for.

@@ -42,10 +42,9 @@ var errExited = errors.New("the process exited")
 
 // awaitEnd blocks for the life of the session and returns why it ends.
 func (s *session) awaitEnd(ctx context.Context) error {
-	for {
+	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-			return ErrClosed
 		case <-s.peer.Exited():
 			return errExited
 		case <-s.outputDone:
@@ -58,6 +57,7 @@ func (s *session) awaitEnd(ctx context.Context) error {
 			}
 		}
 	}
+	return ErrClosed // also when the loops never ran, because the group drains
 }
 
 // exitBehind finds what is behind the end of a pipe: the exit of the process,

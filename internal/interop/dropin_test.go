@@ -1,12 +1,14 @@
 package interop
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The tests of this file do not run beside others: they build, and the copied
@@ -48,10 +50,12 @@ func (s scratch) read(name string) string {
 	return string(text)
 }
 
-// run runs a command in the host and returns its output.
+// run runs a command in the host, within a bound, and returns its output.
 func (s scratch) run(command string, args ...string) string {
 	s.t.Helper()
-	cmd := exec.Command(command, args...)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command, args...)
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
 	out, err := cmd.CombinedOutput()
@@ -90,7 +94,7 @@ func TestDropIn_Copy(t *testing.T) {
 	s := newScratch(t, dropped, "")
 	s.dropIn()
 	s.works()
-	if out := s.run("go", "test", "-race", "-count=1", "./..."); !strings.Contains(out, "ok  \t"+dropped+"\t") || !strings.Contains(out, "ok  \t"+dropped+"/supervise\t") {
+	if out := s.run("go", "test", "-race", "-count=1", "-timeout=2m", "./..."); !strings.Contains(out, "ok  \t"+dropped+"\t") || !strings.Contains(out, "ok  \t"+dropped+"/supervise\t") {
 		t.Errorf("go test wrote\n%s", out)
 	}
 	imports := s.run("go", "list", "-test", "-f", "{{join .Deps \"\\n\"}}", "./...")

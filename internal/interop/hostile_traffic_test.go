@@ -207,27 +207,27 @@ func TestHostile_deaf(t *testing.T) {
 	eventually(t, "the end of the process", func() bool { _, parent := status(pid); return parent == 0 })
 }
 
+// Behind a line that cannot be finished nothing is sent, and Close is bounded.
 func TestHostile_deaf_close(t *testing.T) {
 	t.Parallel()
 	opts := once()
 	opts.ShutdownGrace = 100 * time.Millisecond
 	h := newHost(t, opts, in("deaf"))
 	h.ready("bad")
-	failed := make(chan error, 1)
-	go func() {
-		_, err := h.Call(h.patient(), "bad", "echo", map[string]string{"text": strings.Repeat("x", 1<<20)})
-		failed <- err
-	}()
-	// The pipe holds 64 KiB and nobody reads it. Once a short line finds no
-	// place in it, the long one is torn.
-	eventually(t, "the pipe to be full", func() bool {
-		return errors.Is(h.callError(shortly(t, 20*time.Millisecond), "bad", "echo", nil), mcp.ErrNotSent)
+	eventually(t, "a line that is begun", func() bool {
+		big := map[string]string{"text": strings.Repeat("x", 1<<20)}
+		return errors.Is(h.callError(shortly(t, 200*time.Millisecond), "bad", "echo", big), mcp.ErrOutcomeUnknown)
 	})
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := h.Call(h.patient(), "bad", "echo", nil)
+		waiting <- err
+	}()
 	if took := h.close(); took > 5*time.Second {
 		t.Errorf("Close took %v", took)
 	}
-	if err := <-failed; !errors.Is(err, mcp.ErrClosed) || !errors.Is(err, mcp.ErrOutcomeUnknown) {
-		t.Errorf("the call in flight: got %v, want ErrClosed and ErrOutcomeUnknown", err)
+	if err := <-waiting; !errors.Is(err, mcp.ErrClosed) || !errors.Is(err, mcp.ErrNotSent) {
+		t.Errorf("the call that waited: got %v, want ErrClosed and ErrNotSent", err)
 	}
 }
 
