@@ -377,25 +377,33 @@ func TestCallbacks_CloseDeliversTheLast(t *testing.T) {
 	}
 }
 
-// TestCallbacks_GoexitDuringHostDrain: the last callbacks are made where no
-// goroutine can be started any more, and one that ends its goroutine takes no
-// other with it.
+// TestCallbacks_GoexitDuringHostDrain: where no goroutine can be started any
+// more, one that a callback ends makes the others on its way out.
 func TestCallbacks_GoexitDuringHostDrain(t *testing.T) {
-	staged(t, func(t *testing.T, st *stage) {
-		var seen recorder
-		quit := func(c StateChange) { seen.onState(c); runtime.Goexit() }
-		host := supervise.New(context.Background(), "host", func(*supervise.PanicError) {})
-		m := st.opened(ManagerOptions{OnStateChange: quit}, ServerConfig{Name: "a"}, ServerConfig{Name: "b"})
-		if err := m.Start(host.Context()); err != nil {
-			t.Fatal(err)
-		}
-		wantReady(t, m, "a", "b")
-		if err := host.Drain(context.Background()); err != nil {
-			t.Error(err)
-		}
-		wantChanges(t, &seen, "a", "offline starting ready offline")
-		wantChanges(t, &seen, "b", "offline starting ready offline")
-	})
+	for _, late := range []time.Duration{0, time.Second} {
+		staged(t, func(t *testing.T, st *stage) {
+			var seen recorder
+			host := supervise.New(context.Background(), "host", func(*supervise.PanicError) {})
+			quit := func(c StateChange) {
+				if late > 0 { // every callback waits for the drain
+					<-host.Context().Done()
+					time.Sleep(late)
+				}
+				seen.onState(c)
+				runtime.Goexit()
+			}
+			m := st.opened(ManagerOptions{OnStateChange: quit}, ServerConfig{Name: "a"}, ServerConfig{Name: "b"})
+			if err := m.Start(host.Context()); err != nil {
+				t.Fatal(err)
+			}
+			wantReady(t, m, "a", "b")
+			if err := host.Drain(context.Background()); err != nil {
+				t.Error(err)
+			}
+			wantChanges(t, &seen, "a", "offline starting ready offline")
+			wantChanges(t, &seen, "b", "offline starting ready offline")
+		})
+	}
 }
 
 // TestCallbacks_CloseFromACallback waits for itself until its context ends, and

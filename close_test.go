@@ -198,29 +198,39 @@ func wantClosed(t *testing.T, m *Manager, server string) {
 }
 
 // TestClose_Graces: the end of input, 2 s, SIGTERM, 2 s, SIGKILL; all servers
-// at the same time.
+// at the same time. By force, SIGKILL at once.
 func TestClose_Graces(t *testing.T) {
-	staged(t, func(t *testing.T, st *stage) {
-		var servers []ServerConfig
-		for i := range 20 {
-			servers = append(servers, ServerConfig{Name: fmt.Sprint(i)})
-		}
-		m := st.started(ManagerOptions{}, servers...)
-		for _, cfg := range servers {
-			wantReady(t, m, cfg.Name)
-			st.actor(cfg.Name).beStubborn()
-		}
-		begin := time.Now()
-		if err := m.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(begin); took != 4*time.Second {
-			t.Errorf("it took %v, want 2 s and 2 s", took)
-		}
-		if exit := st.actor("7").ExitError(); exit.Signal != "killed" {
-			t.Errorf("it ended with %v, want SIGKILL", exit)
-		}
-	})
+	for name, c := range map[string]struct {
+		close func(*Manager) error
+		took  time.Duration
+	}{
+		"Close":      {func(m *Manager) error { return m.Close(context.Background()) }, 4 * time.Second},
+		"ForceClose": {func(m *Manager) error { return m.ForceClose(context.Background()) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			staged(t, func(t *testing.T, st *stage) {
+				var servers []ServerConfig
+				for i := range 20 {
+					servers = append(servers, ServerConfig{Name: fmt.Sprint(i)})
+				}
+				m := st.started(ManagerOptions{}, servers...)
+				for _, cfg := range servers {
+					wantReady(t, m, cfg.Name)
+					st.actor(cfg.Name).beStubborn()
+				}
+				begin := time.Now()
+				if err := c.close(m); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(begin); took != c.took {
+					t.Errorf("it took %v, want %v", took, c.took)
+				}
+				if exit := st.actor("7").ExitError(); exit.Signal != "killed" {
+					t.Errorf("it ended with %v, want SIGKILL", exit)
+				}
+			})
+		})
+	}
 }
 
 func TestClose_OfPeacefulServersIsQuiet(t *testing.T) {
@@ -318,12 +328,13 @@ func TestClose_RacesWithEverything(t *testing.T) {
 func TestClose_LateBirthGetsNoGrace(t *testing.T) {
 	staged(t, func(t *testing.T, st *stage) {
 		release := make(chan struct{})
-		st.onStart = func(_ context.Context, a *actor) error {
-			a.beStubborn()
-			<-release // whatever the context says
-			return nil
-		}
+		st.onStart = func(_ context.Context, a *actor) error { a.beStubborn(); return nil }
 		m := st.opened(ManagerOptions{}, oneServer)
+		m.start = func(ctx context.Context, grp *supervise.Group, cfg ClientConfig) (peer, error) {
+			p, err := st.start(ctx, grp, cfg)
+			<-release // born, but not yet known to anybody
+			return p, err
+		}
 		go m.Start(context.Background())
 		synctest.Wait()
 		begin := time.Now()
@@ -498,10 +509,11 @@ func TestHost_DrainClosesTheManager(t *testing.T) {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Second)
-				early, cancel := context.WithCancel(context.Background())
-				cancel()
-				if drain, ok := errors.AsType[*supervise.DrainError](host.Drain(early)); !ok || !hasTask(drain, "mcp/manager") {
-					t.Errorf("the host's drain does not count the Manager: %v", drain)
+				empty := make(chan struct{})
+				go func() { host.Wait(); close(empty) }()
+				synctest.Wait()
+				if isClosed(empty) {
+					t.Error("the Manager does not count in the host's group")
 				}
 				if err := host.Drain(context.Background()); err != nil {
 					t.Error(err)
@@ -517,15 +529,6 @@ func TestHost_DrainClosesTheManager(t *testing.T) {
 			})
 		})
 	}
-}
-
-func hasTask(drain *supervise.DrainError, name string) bool {
-	for _, task := range drain.Left {
-		if task.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // TestConfig_LaterDuplicateReplacesEarlier, in its place, before any spawn.

@@ -60,14 +60,19 @@ func reasonNotStarted(cause error) Reason {
 	return ReasonStartFailed
 }
 
-// connected makes sess the life's current session, and its process known.
+// connected makes sess the life's current session, and its process known. One
+// that is born into a life already over gets no grace: whoever wanted it killed
+// may have come and gone.
 func (l *life) connected(sess *session) {
 	m, s := l.manager, l.server
 	m.update(s, func() {
 		l.connection = connection{sess: sess}
-		if now := s.now.Load(); !l.over {
-			m.changeLocked(s, now.health.State, now.health.Reason, now.cause)
+		if l.over {
+			sess.kill()
+			return
 		}
+		now := s.now.Load()
+		m.changeLocked(s, now.health.State, now.health.Reason, now.cause)
 	})
 }
 

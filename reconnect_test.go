@@ -720,6 +720,23 @@ func TestReconnect_StubbornServerEndsFirst(t *testing.T) {
 	})
 }
 
+// TestReconnect_OldProcessIsReapedFirst: one that closed its output and goes on
+// has its graces too, however short the backoff (the stage looks for two).
+func TestReconnect_OldProcessIsReapedFirst(t *testing.T) {
+	staged(t, func(t *testing.T, st *stage) {
+		m := st.started(ManagerOptions{ReconnectBackoff: after(time.Millisecond)}, oneServer)
+		wantReady(t, m, "s")
+		st.actor("s").beStubborn()
+		st.actor("s").output.end()
+		time.Sleep(time.Second)
+		wantText(t, m, "s: offline — it closed its output; reconnecting")
+		st.wantStarts("s", 1)
+		time.Sleep(10 * time.Second)
+		wantText(t, m, "s: ready — 2 tools")
+		st.wantStarts("s", 2)
+	})
+}
+
 func TestReconnect_ShutdownKeepsDown(t *testing.T) {
 	for name, reach := range ways {
 		for kind, shutdown := range map[string]func(*MCPClient) error{

@@ -104,6 +104,10 @@ func TestRefresh_FeedbackIsBounded(t *testing.T) {
 		a.lists("late")
 		a.notice()
 		wantTools(t, m, "s/late")
+		a.lists("later")
+		a.notice()
+		time.Sleep(refreshPause)
+		wantTools(t, m, "s/later")
 	})
 }
 
@@ -169,16 +173,18 @@ func TestRefresh_OldConnectionsRefreshTakesNothing(t *testing.T) {
 		st.actor("s").die(1, "")
 		synctest.Wait()
 		wantReady(t, m, "s")
-		m.mu.Lock()
-		l.refresh.ask() // as a notice on the new connection does
-		m.mu.Unlock()
-		if m.awaitRefresh(t.Context(), l, old) {
-			t.Error("the old connection goes on refreshing")
-		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if !l.refresh.wanted || !l.refresh.running {
-			t.Errorf("it took the new connection's: %+v", l.refresh)
+		for _, anew := range []refreshState{{running: true}, {running: true, wanted: true}} {
+			m.mu.Lock()
+			l.refresh = anew
+			m.mu.Unlock()
+			if m.awaitRefresh(t.Context(), l, old) || m.beginRefresh(l, old) {
+				t.Error("the old connection goes on refreshing")
+			}
+			m.mu.Lock()
+			if l.refresh != anew {
+				t.Errorf("it touched the new connection's: %+v, want %+v", l.refresh, anew)
+			}
+			m.mu.Unlock()
 		}
 	})
 }

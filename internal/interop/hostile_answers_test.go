@@ -105,15 +105,15 @@ func TestHostile_reverse_max_in_flight(t *testing.T) {
 }
 
 func TestHostile_late(t *testing.T) {
-	const delay = 400 * time.Millisecond
+	const delay = 1200 * time.Millisecond
 	h := connected(t, "late", flagTime("delay", delay))
 	begun := time.Now()
-	err := h.callError(shortly(t, 100*time.Millisecond), "bad", "echo", nil)
+	err := h.callError(shortly(t, 400*time.Millisecond), "bad", "echo", nil)
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, mcp.ErrOutcomeUnknown) {
 		t.Errorf("got %v, want DeadlineExceeded and ErrOutcomeUnknown", err)
 	}
 	// The late answer comes among these.
-	for n := 2; time.Since(begun) < 2*delay; n++ {
+	for n := 2; time.Since(begun) < delay+delay/2; n++ {
 		if got, want := h.call("bad", "echo", nil).Text(), fmt.Sprintf("call-%d", n); got != want {
 			t.Fatalf("got %q, want %q", got, want)
 		}

@@ -138,9 +138,9 @@ func TestHostile_stall_midline(t *testing.T) {
 		})
 	})
 	t.Run("past the deadline", func(t *testing.T) {
-		h := connected(t, "stall-midline", flagTime("delay", 500*time.Millisecond))
+		h := connected(t, "stall-midline", flagTime("delay", 1200*time.Millisecond))
 		h.survives("bad", func() {
-			err := h.callError(shortly(t, 100*time.Millisecond), "bad", "echo", nil)
+			err := h.callError(shortly(t, 400*time.Millisecond), "bad", "echo", nil)
 			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, mcp.ErrOutcomeUnknown) {
 				t.Errorf("got %v, want DeadlineExceeded and ErrOutcomeUnknown", err)
 			}

@@ -397,7 +397,7 @@ func TestHostile_close(t *testing.T) {
 func TestHostile_pipe_held(t *testing.T) {
 	start := func(t *testing.T) *host {
 		t.Parallel()
-		// The wrapper's words are its arguments, whatever they contain.
+		// The sleeper inherits the output and leaves the group.
 		cfg := mcp.ServerConfig{Name: "bad", Command: "sh", Args: []string{"-c", `setsid sleep 60 & exec "$0" -mode normal`, badserver}}
 		h := newHost(t, once(), cfg)
 		t.Cleanup(func() {
@@ -464,7 +464,7 @@ func TestHostile_signals(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSEGV, syscall.SIGABRT} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
-			// The shell has no handler of its own for any of these.
+			// A Go program would catch some of these; a shell dies of them.
 			h := newHost(t, once(), mcp.ServerConfig{Name: "bad", Command: "sh", Args: []string{"-c", `"$0"; exit 1`, badserver}})
 			h.ready("bad")
 			failed := make(chan error, 1)
