@@ -318,7 +318,25 @@ func (m *Manager) begin(s *server) *life {
 }
 
 func (m *Manager) newLife(s *server) *life {
-	return &life{server: s, manager: m, grp: m.grp.Sub("mcp/server-"+s.cfg.Name, nil)}
+	l := &life{server: s, manager: m}
+	l.grp = m.grp.Sub("mcp/server-"+s.cfg.Name, l.panicked)
+	return l
+}
+
+// panicked ends what one of the life's goroutines served: the connection, or
+// else the round in which there was none yet.
+func (l *life) panicked(p *supervise.PanicError) {
+	m := l.manager
+	m.reportPanic(p)
+	m.mu.Lock()
+	sess, connected := l.sess, l.sess != nil && !l.lost
+	l.reconnecting = false
+	m.mu.Unlock()
+	if connected {
+		sess.fail(p)
+		return
+	}
+	m.wentDown(l, ReasonStartFailed, p, func() bool { return true })
 }
 
 // startServer spawns a server for the first time, within ctx, and waits for no

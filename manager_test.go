@@ -228,6 +228,26 @@ func TestManager_GivesUpAfterMaxAttempts(t *testing.T) {
 	})
 }
 
+// A goroutine that panics ends what it serves, here the round, and is counted as
+// a failed one: the server neither hangs nor tries for ever.
+func TestManager_PanicIsAFailedRound(t *testing.T) {
+	policy(t, func(t *testing.T, h *memoryHost) {
+		h.modeOf = func(ClientConfig, int) (string, error) { panic("no such luck") }
+		m := h.started(t, ManagerOptions{}, ServerConfig{Name: "s", Command: "plain"}, ServerConfig{Name: "t", Command: "plain"})
+		wantText(t, m, "s: offline — could not be started; reconnecting", "t: offline — could not be started; reconnecting")
+		time.Sleep(time.Hour)
+		wantText(t, m, "s: offline — gave up after 5 attempts", "t: offline — gave up after 5 attempts")
+		if h.starts("s") != 6 {
+			t.Errorf("%d starts, want the first and 5 more", h.starts("s"))
+		}
+		h.modeOf = nil
+		if err := m.Reconnect("s"); err != nil {
+			t.Fatal(err)
+		}
+		wantReady(t, m, "s")
+	})
+}
+
 func TestManager_DegradedOnEmptyList(t *testing.T) {
 	policy(t, func(t *testing.T, h *memoryHost) {
 		m := h.started(t, ManagerOptions{}, ServerConfig{Name: "notes", Command: "empty-list"})
