@@ -223,7 +223,7 @@ func (m *Manager) make(e event) {
 		return
 	}
 	change := diffTools(e.tools.server, e.tools.before, e.tools.after)
-	if !change.isEmpty() { // two changes that merged may have undone each other
+	if !change.isEmpty() { // the same list again, or two changes that undid each other
 		m.opts.OnToolsChanged(change)
 	}
 }

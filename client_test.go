@@ -729,6 +729,31 @@ func TestAnswerBeforeItsRequestWasWritten(t *testing.T) {
 	})
 }
 
+// The same for a short line, whose buffer would be used again by the next call.
+func TestAnswerWhileItsRequestIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := readyScript(t, nil)
+		// Answers of 4 KiB each fill the pipe to its last byte.
+		id := strconv.Quote(strings.Repeat("i", 4<<10-len(`{"jsonrpc":"2.0","id":"","result":{}}`)-1))
+		pings := s.input.room / (4 << 10)
+		for range pings {
+			s.write(`{"jsonrpc":"2.0","id":` + id + `,"method":"ping"}` + "\n")
+		}
+		synctest.Wait()
+		begun := s.call(t.Context(), "begun", nil)
+		s.write(`{"jsonrpc":"2.0","id":` + s.ownID() + `,"result":` + textResult("guess") + "}\n")
+		begun.wantText(t, "guess")
+		later := s.call(t.Context(), "later", nil)
+		for range pings {
+			s.nextAnswer()
+		}
+		s.expectCall("begun")
+		s.answer(s.expectCall("later"), textResult("ok"))
+		later.wantText(t, "ok")
+		s.silent()
+	})
+}
+
 func TestServerRequestsAreAnswered(t *testing.T) {
 	ids := []string{`1`, `2`, `0`, `-7`, `1.50`, `123456789012345678901234567890`, `"2"`, `"a\u0062\/\"c"`, `""`, `{"n":[1, 2]}`, strconv.Quote(strings.Repeat("i", 9000))}
 	for _, at := range []string{"before initialized", "in a call"} {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"reflect"
-	"slices"
 	"time"
 )
 
@@ -148,14 +147,9 @@ func (m *Manager) applyListLocked(l *life, list toolList, err error) {
 		state, reason = StateDegraded, ReasonNoTools
 	}
 	m.publishLocked(s, state, reason, nil, list.tools)
-	if m.opts.OnToolsChanged != nil && !sameTools(before, list.tools) {
+	if m.opts.OnToolsChanged != nil {
 		s.events.pushTools(s.cfg.Name, before, list.tools)
 	}
-}
-
-// sameTools compares two lists sorted by name.
-func sameTools(a, b []DiscoveredTool) bool {
-	return slices.EqualFunc(a, b, func(x, y DiscoveredTool) bool { return reflect.DeepEqual(x, y) })
 }
 
 // diffTools names what differs between two lists sorted by name.

@@ -332,7 +332,7 @@ func TestRefresh_AnnotationChanges(t *testing.T) {
 		for j, y := range hints {
 			before := []DiscoveredTool{{Name: "t", Annotations: &ToolAnnotations{ReadOnlyHint: x}}}
 			next := []DiscoveredTool{{Name: "t", Annotations: &ToolAnnotations{ReadOnlyHint: y}}}
-			if change := diffTools("s", before, next); change.isEmpty() != (i == j) || sameTools(before, next) != (i == j) {
+			if change := diffTools("s", before, next); change.isEmpty() != (i == j) {
 				t.Errorf("hint %d to hint %d: %v", i, j, change)
 			}
 		}

@@ -203,13 +203,12 @@ func TestListToolsSendsCursorsBack(t *testing.T) {
 // never a part of one.
 func TestListToolsIsBounded(t *testing.T) {
 	tests := []struct {
-		name   string
-		page   func(n int) string // counts from 1
-		asked  int
-		tools  int
-		kind   error
-		says   string
-		advice bool
+		name  string
+		page  func(n int) string // counts from 1
+		asked int
+		tools int
+		kind  error
+		says  string
 	}{
 		{name: "20 pages", page: func(n int) string {
 			if n == maxPages {
@@ -304,19 +303,17 @@ func TestListToolsKeepsWhatCanBeUsed(t *testing.T) {
 }
 
 // A server that does not know tools/list has no tools, unless it said that it
-// has some, or has listed some already.
+// has some.
 func TestListToolsUnknownToTheServer(t *testing.T) {
 	tests := []struct {
 		name, capabilities string
-		pages              int
 		code               int
 		fails              bool
 	}{
-		{"not declared", `{}`, 0, -32601, false},
-		{"declared null", `{"tools":null}`, 0, -32601, false},
-		{"declared", `{"tools":{}}`, 0, -32601, true},
-		{"another error", `{}`, 0, -32603, true},
-		{"on a later page", `{}`, 1, -32601, true},
+		{"not declared", `{}`, -32601, false},
+		{"declared null", `{"tools":null}`, -32601, false},
+		{"declared", `{"tools":{}}`, -32601, true},
+		{"another error", `{}`, -32603, true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -325,9 +322,6 @@ func TestListToolsUnknownToTheServer(t *testing.T) {
 				s.answer(s.expect("initialize"), `{"protocolVersion":"2025-11-25","capabilities":`+test.capabilities+`}`)
 				s.expect("notifications/initialized")
 				l := s.list(t.Context())
-				for n := range test.pages {
-					s.answer(s.expect("tools/list"), page(strconv.Quote(strconv.Itoa(n)), "a"))
-				}
 				s.write(fmt.Sprintf(`{"id":%s,"error":{"code":%d,"message":"sorry"}}`+"\n", s.expect("tools/list").ID, test.code))
 				<-l.done
 				if !test.fails {

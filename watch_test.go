@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -250,6 +251,42 @@ func TestFailedWrite(t *testing.T) {
 	})
 }
 
+// Lines that wait together go out together, as far as a pipe takes them whole.
+func TestWaitingLinesShareAWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(t, nil)
+		var writes []int
+		s.connect(func(s *script) peer {
+			return faultyPeer{script: s, write: func(b []byte) (int, error) {
+				writes = append(writes, len(b))
+				return s.memoryPeer.Write(b)
+			}}
+		})
+		s.handshake()
+		first := s.call(t.Context(), "large", pipeful)
+		var calls []*inFlight
+		for n := range 10 {
+			calls = append(calls, s.call(t.Context(), strconv.Itoa(n), map[string]string{"filler": strings.Repeat("x", 900)}))
+		}
+		before := len(writes)
+		s.answer(s.expectCall("large"), textResult("ok"))
+		first.wantText(t, "ok")
+		for _, f := range calls {
+			s.answer(s.expectCall(f.tool), textResult("ok"))
+			f.wantText(t, "ok")
+		}
+		for _, size := range writes[before:] {
+			if size > writeChunk {
+				t.Errorf("a write of %d bytes", size)
+			}
+		}
+		large := (200<<10)/writeChunk + 1
+		if got := len(writes) - before; got > large+4 {
+			t.Errorf("%d writes, want %d for the large line at most and 3 or 4 for the others", got, large)
+		}
+	})
+}
+
 // A goroutine that panics ends its session, and says so in the log.
 func TestPanicEndsTheSession(t *testing.T) {
 	boom := func([]byte) (int, error) { panic("boom") }
@@ -447,33 +484,6 @@ func TestStartAgain(t *testing.T) {
 		if c.current.Load() == before || !c.IsAlive() {
 			t.Error("no new connection")
 		}
-	}
-}
-
-// Of several starts at once one wins, and the others harm nothing.
-func TestStartAtOnceFromManySides(t *testing.T) {
-	c := NewMCPClient(ClientConfig{Name: "fake", Command: os.Args[0], Env: fakeEnv(t, "plain")})
-	var starters sync.WaitGroup
-	var mu sync.Mutex
-	started := 0
-	for range 8 {
-		starters.Go(func() {
-			err := c.Start(t.Context())
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				started++
-			} else if !errors.Is(err, ErrStarted) {
-				t.Error(err)
-			}
-		})
-	}
-	starters.Wait()
-	if err := c.WaitForReady(within(t)); err != nil || started != 1 {
-		t.Errorf("%d starts won; %v", started, err)
-	}
-	if err := c.Shutdown(within(t)); err != nil {
-		t.Error(err)
 	}
 }
 
