@@ -20,11 +20,14 @@ import (
 // ErrIndexBuilding is what a call gets before the server's handshake is done. A
 // cold index may take minutes over it, so the text tells a model what to do
 // meanwhile; hosts pass it on word for word, and it never carries a prefix.
+//
+//lint:ignore ST1005 it is a sentence of its own
 var ErrIndexBuilding = errors.New("This server is still starting and may be building its index, so its tools cannot answer yet. " +
 	"Do the work without it for now, for example by searching and reading the files directly, and try this tool again in a minute.")
 
 const (
-	// defaultMaxMessageBytes is four times what well-known servers send at most.
+	// defaultMaxMessageBytes has room for the 42 MB that a well-known server was
+	// seen to send.
 	defaultMaxMessageBytes = 64 << 20
 
 	// defaultShutdownGrace is given twice: after the end of input, and after SIGTERM.
@@ -266,7 +269,7 @@ func (c *MCPClient) Instructions() string { return c.instructions.Load().(string
 // the reconnects of a Manager.
 func (c *MCPClient) WaitForReady(ctx context.Context) error {
 	for {
-		ready, fault, news := c.readiness()
+		ready, news, fault := c.readiness()
 		switch {
 		case ready:
 			return nil
@@ -281,13 +284,13 @@ func (c *MCPClient) WaitForReady(ctx context.Context) error {
 	}
 }
 
-// readiness says whether the server is ready, why it cannot become so, and where
-// to wait for a change of either.
-func (c *MCPClient) readiness() (ready bool, fault error, news <-chan struct{}) {
+// readiness says whether the server is ready, where to wait for a change, and
+// why it cannot become ready, if so.
+func (c *MCPClient) readiness() (ready bool, news <-chan struct{}, fault error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.current.Load()
-	return s != nil && s.isReady() && c.IsAlive(), c.fault, c.news
+	return s != nil && s.isReady() && c.IsAlive(), c.news, c.fault
 }
 
 // setFault records why the server cannot become ready, nil when it may again,

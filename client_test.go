@@ -512,7 +512,7 @@ func TestConcurrentLinesNeverMix(t *testing.T) {
 			})
 		}
 		pongs := 0
-		for seen := 0; seen < callers*rounds+pings; seen++ {
+		for range callers*rounds + pings {
 			line := s.next()
 			if line.Method == "" {
 				pongs++

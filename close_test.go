@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -72,9 +73,7 @@ func phases() map[string]func(t *testing.T, st *stage) *Manager {
 			return m
 		},
 	}
-	for name, reach := range ways {
-		all[name] = reach
-	}
+	maps.Copy(all, ways)
 	return all
 }
 

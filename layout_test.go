@@ -161,13 +161,13 @@ func allowed(t *testing.T) map[string][]string {
 		}
 		names, packages, _ := strings.Cut(line, ":")
 		var all []string
-		for _, word := range strings.Fields(packages) {
+		for word := range strings.FieldsSeq(packages) {
 			if set, ok := sets[word]; ok {
 				all = append(all, strings.Fields(set)...)
 			}
 			all = append(all, word)
 		}
-		for _, name := range strings.Fields(names) {
+		for name := range strings.FieldsSeq(names) {
 			files[name] = all
 		}
 	}

@@ -565,7 +565,7 @@ func (m *Manager) WaitForReady(ctx context.Context, name string) error {
 		return &ServerError{Server: name, Op: "wait for ready", Err: ErrDisabled}
 	}
 	for {
-		_, fault, news := s.client.readiness()
+		_, news, fault := s.client.readiness()
 		if s.now.Load().health.State.CountsTools() {
 			return nil
 		}

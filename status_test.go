@@ -240,7 +240,7 @@ func TestRenderStatusLines(t *testing.T) {
 		{[]ServerHealth{line("x"), off, off}, 1, "x"},
 	} {
 		var want []string
-		for _, name := range strings.Fields(c.want) {
+		for name := range strings.FieldsSeq(c.want) {
 			if hidden, ok := strings.CutPrefix(name, "+"); ok {
 				want = append(want, "+"+hidden+" more servers")
 			} else {

@@ -222,11 +222,11 @@ func TestFailedWrite(t *testing.T) {
 		s := newScript(t, nil)
 		s.connect(func(s *script) peer {
 			return faultyPeer{script: s, write: func(b []byte) (int, error) {
-				cut := bytes.Index(b, []byte("torn"))
-				if cut < 0 {
+				before, _, ok := bytes.Cut(b, []byte("torn"))
+				if !ok {
 					return s.memoryPeer.Write(b)
 				}
-				n, _ := s.memoryPeer.Write(b[:cut])
+				n, _ := s.memoryPeer.Write(before)
 				return n, syscall.EPIPE
 			}}
 		})
