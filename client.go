@@ -42,15 +42,17 @@ const (
 // it from its ServerConfig.
 type ClientConfig struct {
 	Name    string   // how errors and logs call the server
-	Command string   // looked up in PATH unless it has a separator; no shell
+	Command string   // looked up in the host's PATH unless it has a separator; no shell
 	Args    []string // passed as they are
 	Env     []string // the complete environment, "KEY=value"; nil inherits the host's
-	Dir     string   // working directory; empty is the host's
+	Dir     string   // working directory; empty is the host's. A relative Command with a separator is relative to it
 
-	// RequestTimeout bounds each request but the handshake. 0 or less: 30 s.
+	// RequestTimeout bounds each request but the handshake. A connection on
+	// which no byte moves either way for so long while a line is half written
+	// is ended, too: the server does not read. 0 or less: 30 s.
 	RequestTimeout time.Duration
 
-	// MaxInFlight bounds the tool calls the server sees at once; further
+	// MaxInFlight bounds the tool calls that are waited for at once; further
 	// callers wait in order, within their contexts. 0 or less: no bound.
 	MaxInFlight int
 
@@ -64,7 +66,8 @@ type ClientConfig struct {
 	// ClientInfo is announced in the handshake. Without a name: "yagent-mcp".
 	ClientInfo Implementation
 
-	// Logger gets what happens on the connection; nil discards it.
+	// Logger gets what happens on the connection; nil discards it. It is called
+	// on the goroutines that serve the server, so its handler must be quick.
 	Logger *slog.Logger
 }
 
@@ -154,6 +157,7 @@ func NewMCPClient(cfg ClientConfig) *MCPClient {
 	if cfg.ShutdownGrace <= 0 {
 		cfg.ShutdownGrace = defaultShutdownGrace
 	}
+	cfg.Args, cfg.Env = slices.Clone(cfg.Args), slices.Clone(cfg.Env)
 	cfg.ClientInfo.Name = cmp.Or(cfg.ClientInfo.Name, "yagent-mcp")
 	cfg.ClientInfo.Version = cmp.Or(cfg.ClientInfo.Version, "0")
 	c := &MCPClient{cfg: cfg, log: guardedLogger(cfg.Logger).With("server", cfg.Name), news: make(chan struct{})}
@@ -169,8 +173,14 @@ func NewMCPClient(cfg ClientConfig) *MCPClient {
 // background, see [MCPClient.WaitForReady]. The context bounds the start alone,
 // but the goroutines join the supervise.Group it carries, if any. A client that
 // a Manager gave is started by its Manager. After the connection has ended,
-// Start begins a new one.
+// Start begins a new one. The errors are [ErrStarted], a *[StartError], the
+// context's, and supervise.ErrDraining in a group that drains.
 func (c *MCPClient) Start(ctx context.Context) error {
+	if c.stop != nil {
+		return &ServerError{
+			Server: c.cfg.Name, Op: "start", Err: errors.New("it belongs to a Manager, which starts it"), Advice: "Use Manager.Reconnect",
+		}
+	}
 	if !c.claimStart() {
 		return c.failed("start", ErrStarted)
 	}
@@ -197,7 +207,7 @@ func (c *MCPClient) claimStart() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.current.Load()
-	if c.starting || s != nil && !s.isDone() {
+	if c.starting || s != nil && !isClosed(s.closing) {
 		return false
 	}
 	c.starting = true
@@ -213,18 +223,18 @@ func (c *MCPClient) releaseStart() {
 // openDomain makes the group that owns everything of this start, once what was
 // before has gone.
 func (c *MCPClient) openDomain(ctx context.Context) (*supervise.Group, error) {
-	if c.stop != nil {
-		return nil, errors.New("it belongs to a Manager, which starts it; use Manager.Reconnect")
-	}
 	c.mu.Lock()
 	old := c.grp
-	c.grp = supervise.From(ctx).Sub("mcp/"+c.cfg.Name, c.reportPanic)
-	grp := c.grp
 	c.mu.Unlock()
 	if old != nil {
-		return grp, drainDomain(ctx, old, c.kill)
+		if err := drainDomain(ctx, old, c.kill); err != nil {
+			return nil, err // it stays known, for another Shutdown to join
+		}
 	}
-	return grp, nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.grp = supervise.From(ctx).Sub("mcp/"+c.cfg.Name, c.reportPanic)
+	return c.grp, nil
 }
 
 // reportPanic logs a panic in a goroutine that serves no session.
@@ -265,8 +275,9 @@ func (c *MCPClient) IsAlive() bool { return c.running.Load() && !c.closed.Load()
 func (c *MCPClient) Instructions() string { return c.instructions.Load().(string) }
 
 // WaitForReady waits until the handshake is done, bounded by ctx alone, or ends
-// at once with the reason when the server cannot become ready. It waits through
-// the reconnects of a Manager.
+// at once with the reason when the server cannot become ready. The client of a
+// Manager waits through its reconnects, and is ready before the Manager's server
+// is, which must be listed first: see [Manager.WaitForReady].
 func (c *MCPClient) WaitForReady(ctx context.Context) error {
 	for {
 		ready, news, fault := c.readiness()
@@ -323,9 +334,11 @@ func (c *MCPClient) hint() string {
 }
 
 // CallTool calls a tool and waits for its result, within ctx and
-// RequestTimeout, whichever ends first. Arguments may be nil ({}), a
-// json.RawMessage (sent byte for byte) or any value that encodes to a JSON
-// object.
+// RequestTimeout, whichever ends first; with MaxInFlight, the time in the queue
+// counts for ctx alone. A call that is not waited for any longer is cancelled
+// with the server, by notification. Arguments may be nil ({}), JSON as
+// json.RawMessage or []byte (sent byte for byte, but that line breaks between
+// tokens become spaces), or any value that encodes to a JSON object.
 //
 // Three outcomes are kept apart: a result, a result with IsError (the tool
 // failed), and an error (see the error variables of this package). Before the
@@ -386,23 +399,24 @@ func (c *MCPClient) ListTools(ctx context.Context) ([]DiscoveredTool, string, er
 		err = notSent(fmt.Errorf("%w: its handshake is not done", ErrNotReady))
 	}
 	if err != nil {
-		return nil, "", c.failed(methodListTools, err)
+		return nil, "", c.failedToList(err)
 	}
 	list, err := s.listTools(ctx)
 	if err != nil {
-		return nil, "", c.failed(methodListTools, err)
+		return nil, "", c.failedToList(err)
 	}
 	return list.tools, c.Instructions(), nil
 }
 
 // Shutdown ends the server and joins everything that served it: end of input,
-// grace, SIGTERM, grace, SIGKILL; at the end of ctx straight to SIGKILL. Calls
-// in flight get [ErrClosed]. After it returns nil nothing of it runs; otherwise
-// the error names what still does. A client that a Manager gave stays down until
+// grace, SIGTERM, grace, SIGKILL; at the end of ctx straight to SIGKILL, which
+// takes 2 s at most. Calls in flight get [ErrClosed]. After it returns nil
+// nothing of it runs; otherwise the error names what still does. A client that a Manager gave stays down until
 // Manager.Reconnect. It may be called any number of times.
 func (c *MCPClient) Shutdown(ctx context.Context) error { return c.shutdown(ctx, false) }
 
-// ForceShutdown is Shutdown without the graces.
+// ForceShutdown is Shutdown without the graces: it takes 2 s at most, whatever
+// the end of ctx.
 func (c *MCPClient) ForceShutdown(ctx context.Context) error { return c.shutdown(ctx, true) }
 
 func (c *MCPClient) shutdown(ctx context.Context, force bool) error {
@@ -429,17 +443,24 @@ func (c *MCPClient) kill() {
 	}
 }
 
-// failed and callFailed put the server, the operation and the advice around an error.
+// failed, failedToList and callFailed put the server, the operation and the advice around an error.
 func (c *MCPClient) failed(op string, err error) error {
 	return &ServerError{Server: c.cfg.Name, Op: op, Err: err, Advice: adviceFor(err)}
+}
+
+func (c *MCPClient) failedToList(err error) error {
+	return &ServerError{Server: c.cfg.Name, Op: methodListTools, Err: err, Advice: adviceForReading(err)}
 }
 
 func (c *MCPClient) callFailed(tool string, err error) error {
 	if errors.Is(err, ErrIndexBuilding) {
 		return err // its text goes to the model as it is
 	}
-	return c.failed(fmt.Sprintf("call %q", tool), err)
+	return c.failed(opCall(tool), err)
 }
+
+// opCall names a call in an error. A model may make up a name of any length.
+func opCall(tool string) string { return fmt.Sprintf("call %q", cleanText(tool, maxNameBytes)) }
 
 // drainDomain ends and joins all that grp owns: gracefully within ctx, then by
 // force. Both ways of every shutdown end here, so that nothing is called shut
@@ -566,6 +587,9 @@ func (s *session) attach(p peer) {
 	c.current.Store(s)
 	c.closed.Store(false)
 	c.running.Store(true)
+	if s.grp.Context().Err() != nil {
+		s.kill() // whoever wanted it killed may have come and gone
+	}
 	s.owner.connected(s)
 	if s.grp.Go("mcp/read-"+c.cfg.Name, s.readLoop) != nil {
 		close(s.outputDone)
@@ -870,6 +894,8 @@ func (s *session) receiveAnswer(line []byte, m message, owned bool) {
 	switch {
 	case c == nil:
 		s.noteStray(id)
+	case m.deep:
+		c.answer(nil, fmt.Errorf("%w: it nests deeper than %d levels", ErrMalformed, maxDepth))
 	case !isNull(m.err):
 		c.answer(nil, decodeRPCError(keep(m.err, owned)))
 	case m.result == nil:

@@ -567,7 +567,7 @@ func TestAnswers(t *testing.T) {
 		{"half a surrogate pair", `{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"a\ud83db"}]}}`, "a\uFFFDb"},
 		{"line separators", `{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"a` + "\u2028\u2029\u0085" + `b"}]}}`, "a\u2028\u2029\u0085b"},
 		{"no content", `{"jsonrpc":"2.0","id":ID,"result":{}}`, ""},
-		{"deep", `{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}}`, ""},
+		{"deep", `{"jsonrpc":"2.0","id":ID,"result":{"structuredContent":` + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + `}}`, ""},
 		{"1 MiB", `{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"` + strings.Repeat("z", 1<<20) + `"}]}}`, strings.Repeat("z", 1<<20)},
 	}
 	for _, test := range tests {
@@ -584,7 +584,7 @@ func TestAnswers(t *testing.T) {
 				if got := f.result.Text(); got != test.want || f.took != 0 {
 					t.Errorf("got %.100q after %v, want %.100q at once", got, f.took, test.want)
 				}
-				if !json.Valid(f.result.Raw) && test.name != "deep" {
+				if !json.Valid(f.result.Raw) {
 					t.Error("the raw result is not valid JSON")
 				}
 				s.answer(s.expectCall("b"), textResult("own"))
@@ -603,6 +603,7 @@ func TestFailedAnswers(t *testing.T) {
 		says          string
 	}{
 		{"neither result nor error", `"jsonrpc":"2.0"`, ErrMalformed, "neither a result nor an error"},
+		{"nested too deep", `"jsonrpc":"2.0","result":{"a":` + strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000) + `}`, ErrMalformed, "10000 levels"},
 		{"only nulls", `"jsonrpc":"2.0","error":null,"method":null`, ErrMalformed, "neither a result nor an error"},
 		{"result null", `"jsonrpc":"2.0","result":null`, ErrMalformed, "not an object"},
 		{"result a string", `"jsonrpc":"2.0","result":"fine"`, ErrMalformed, "not an object"},
@@ -822,8 +823,8 @@ func TestBacklogOfAnswersIsBounded(t *testing.T) {
 	}{
 		{"lines within the bound", `1`, maxBacklogLines, false},
 		{"one line more", `1`, maxBacklogLines + 1, true},
-		{"bytes within the bound", strconv.Quote(strings.Repeat("i", 40<<10)), maxBacklogBytes / (41 << 10), false},
-		{"more bytes", strconv.Quote(strings.Repeat("i", 40<<10)), maxBacklogBytes/(40<<10) + 1, true},
+		{"bytes within the bound", strconv.Quote(strings.Repeat("i", 60<<10)), maxBacklogBytes / (61 << 10), false},
+		{"more bytes", strconv.Quote(strings.Repeat("i", 60<<10)), maxBacklogBytes/(60<<10) + 1, true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -1035,14 +1036,14 @@ func TestErrorTexts(t *testing.T) {
 	}{
 		{"timeout", func(s *script) error {
 			return s.failing(func(wireLine) {})
-		}, `mcp: server "srv": call "find": the outcome is unknown: the request was written, but no answer will come: ` +
+		}, `mcp: server "srv": call "find": the outcome is unknown: the request was written, but not answered: ` +
 			`no answer within 10s: context deadline exceeded. It may or may not have taken effect: check before you repeat it`},
 		{"exit", func(s *script) error {
 			return s.failing(func(wireLine) {
 				fmt.Fprint(stderrWriter{s.memoryPeer}, "no such table")
 				s.die(3, "")
 			})
-		}, `mcp: server "srv": call "find": the outcome is unknown: the request was written, but no answer will come: ` +
+		}, `mcp: server "srv": call "find": the outcome is unknown: the request was written, but not answered: ` +
 			`the process exited with status 3 (the server's last words on stderr: "no such table"). It may or may not have taken effect: check before you repeat it`},
 		{"after the exit", func(s *script) error {
 			s.die(-1, "segmentation fault")

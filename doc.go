@@ -5,8 +5,8 @@
 // A [Manager] runs any number of servers; it is what a host wants. An
 // [MCPClient] is the handle on one server, and works without a Manager too. The
 // package gives out plain data ([DiscoveredTool], [ServerHealth]) and knows
-// nothing of a host: it reads no configuration file and no environment
-// variable, and it needs the standard library and golang.org/x/sync alone.
+// nothing of a host: it reads no configuration file and, but for PATH to find
+// commands, no environment variable, and it needs the standard library and golang.org/x/sync alone.
 //
 // # Promises
 //
@@ -17,8 +17,9 @@
 //     dead one is offline in milliseconds, and a reason from a fixed set says why.
 //   - No answer is lost, and none reaches the wrong caller. What a server wrote
 //     before its end is delivered first.
-//   - No call is ever sent twice. An error says whether the request was sent
-//     ([ErrNotSent]) or may have taken effect ([ErrOutcomeUnknown]).
+//   - No call is ever sent twice. An error says that nothing was sent
+//     ([ErrNotSent]), or that the request may have taken effect without an
+//     answer ([ErrOutcomeUnknown]); any other error of a call is an answer.
 //   - No process is left behind. After Close returns there is no child, and
 //     none appears; on Linux none that this package started survives a host
 //     that was killed.
@@ -48,6 +49,10 @@
 // itself (command not found, not executable, directory not found, no common
 // protocol version) is not retried. [Manager.Reconnect] starts over at any time.
 //
+// A list that fails while the process lives makes the server degraded, and is
+// asked for again with the same pauses, 5 times; after that only list_changed or
+// Reconnect causes another.
+//
 // The list of tools is asked for after each connect and whenever the server says
 // that it changed, at most every 100 ms, and up to 5 s apart while it goes on
 // saying so. The last good list is kept through an outage for [Manager.Tools].
@@ -58,6 +63,28 @@
 // Nothing that a server wrote is in them, and they change only when a state, a
 // reason or a count does, so they are safe in a prompt and kind to its cache.
 // Details, which may be a server's words, are in [ServerHealth].
+//
+// Names, descriptions and schemas of tools, instructions, results, and the texts
+// of RPCError and ExitError are the server's words. Tools' names and descriptions
+// come as they are, line breaks and escapes included.
+//
+// # Bounds
+//
+// Settable ones stand at their fields. The others, each an error that names it
+// when it is reached:
+//
+//   - 20 pages and 10,000 tools a list; all pages together MaxMessageBytes.
+//   - 100,000 pieces of content a result, 100,000 messages a batch, 10,000 levels
+//     of nesting.
+//   - A line longer than MaxMessageBytes fails the call it answers, where its id
+//     shows at the start or the end, and is skipped where it answers none;
+//     otherwise, and after 1 GiB without an end, it ends the connection.
+//   - 1,024 lines or 4 MiB that wait to be written without a caller (answers to
+//     the server, cancellations); more end the connection.
+//   - A half-written line with no byte moving in either direction for
+//     RequestTimeout ends the connection.
+//   - What a process wrote before its end is delivered within 500 ms.
+//   - 4 KiB of stderr are kept, and 2 KiB of a fault's text.
 //
 // # Concurrency
 //
@@ -73,7 +100,9 @@
 //     their own. They may call the Manager, except Close and ForceClose. A slow
 //     one delays the next of its server and nothing else; at most 128 wait, and
 //     then changes of tools are merged and the oldest changes of state dropped.
-//   - Results are the caller's. Raw JSON in tools is shared: do not change it.
+//     While the host drains its group the last ones come one server after another.
+//   - Results are the caller's. Tools are shared: their raw JSON and their
+//     annotations must not be changed.
 //
 // # Goroutines
 //
@@ -94,7 +123,7 @@
 //	mcp/refresh-NAME    lists again
 //	mcp/callbacks-NAME  calls the host
 //
-// and for each Manager:
+// and for each Manager, the first for each client of its own, too:
 //
 //	mcp/spawn           starts the processes, on one thread
 //	mcp/manager         closes the Manager when the host drains its group
@@ -108,7 +137,7 @@
 // grace; SIGTERM to its process group; 2 s grace; SIGKILL to the group; reap. A
 // server that exits meanwhile gets no further signal. At the end of Close's
 // context, on a second Close, and on ForceClose, it is SIGKILL right away. Then
-// all goroutines are joined. Windows has no SIGTERM: there the end of input, both
+// all goroutines are joined, for which those calls take 2 s more at most. Windows has no SIGTERM: there the end of input, both
 // graces and the end of the Job Object follow each other.
 //
 // # What is out of reach
@@ -117,7 +146,8 @@
 // gets none of these signals. When the host itself is killed with SIGKILL, Linux
 // ends every process that this package started, and Windows every process in
 // their jobs; a wrapper's child (npx, sh -c) ends by the end of its input, so one
-// that ignores that survives on Linux. macOS has no parent-death signal: there
+// that ignores that survives on Linux, and so does a program with the set-user-ID
+// bit or file capabilities, which gets no parent-death signal. macOS has no parent-death signal: there
 // the end of input is all that a killed host leaves. A process that the kernel
 // cannot end is named by the error of Close.
 //

@@ -21,10 +21,13 @@ var (
 	// wrapped beside it where one is known.
 	ErrOffline = errors.New("the server is offline")
 
-	// ErrNotReady: the handshake is not done, so there is nothing to list yet.
+	// ErrNotReady: what was asked needs a server that is connected, and this
+	// one is not, or not yet: a list before the handshake, a wait that ended, a
+	// reconnect before Start.
 	ErrNotReady = errors.New("the server is not ready")
 
-	// ErrClosed: the host closed the Manager or shut the client down.
+	// ErrClosed: the host closed the Manager, shut the client down, or had the
+	// server reconnected while the request was in flight.
 	ErrClosed = errors.New("closed by the host")
 
 	// ErrStarted: Start was called a second time.
@@ -38,11 +41,12 @@ var (
 	// answer will never come. It may have taken effect.
 	ErrOutcomeUnknown = errors.New("the outcome is unknown")
 
-	// ErrMalformed: the server answered with something that is no answer.
+	// ErrMalformed: the server answered with something that is no answer. A
+	// call may have taken effect.
 	ErrMalformed = errors.New("malformed answer")
 
 	// ErrTooLarge: a message, a list or a queue is over its bound, which the
-	// text names.
+	// text names. A call whose answer is too large may have taken effect.
 	ErrTooLarge = errors.New("over the limit")
 
 	// ErrInvalidArguments: the arguments of a call are not a JSON object, or
@@ -70,11 +74,15 @@ type ServerError struct {
 	Server string // configured name
 	Op     string // such as `call "find_symbol"` or "tools/list"
 	Err    error  // the kind and its cause
-	Advice string // a sentence
+	Advice string // a sentence; may be empty
 }
 
 func (e *ServerError) Error() string {
-	return fmt.Sprintf("mcp: server %q: %s: %v. %s", e.Server, e.Op, e.Err, e.Advice)
+	text := fmt.Sprintf("mcp: server %q: %s: %v", e.Server, e.Op, e.Err)
+	if e.Advice != "" {
+		text += ". " + e.Advice
+	}
+	return text
 }
 
 func (e *ServerError) Unwrap() error { return e.Err }
@@ -114,7 +122,7 @@ func because(err error) string {
 // fails with then, wrapped beside [ErrOutcomeUnknown] or [ErrNotSent].
 type ExitError struct {
 	Server string
-	Status int    // exit status; -1 when a signal ended the process
+	Status int    // exit status; -1 when a signal ended the process, or the status is unknown
 	Signal string // name of that signal; empty otherwise
 	Stderr string // the last words on stderr, cleaned and bounded: the server's, not ours
 	Err    error  // the *exec.ExitError, or nil for status 0
@@ -149,12 +157,14 @@ func (e *HandshakeError) Unwrap() []error { return []error{ErrHandshakeFailed, e
 type indexBuildingError struct{ server string }
 
 func (e *indexBuildingError) Error() string { return ErrIndexBuilding.Error() }
-func (e *indexBuildingError) Unwrap() error { return ErrIndexBuilding }
+
+// Unwrap says, too, that nothing was sent.
+func (e *indexBuildingError) Unwrap() []error { return []error{ErrIndexBuilding, ErrNotSent} }
 
 // unknownOutcome and notSent put the two facts that decide about a repetition
 // before the cause.
 func unknownOutcome(cause error) error {
-	return fmt.Errorf("%w: the request was written, but no answer will come: %w", ErrOutcomeUnknown, cause)
+	return fmt.Errorf("%w: the request was written, but not answered: %w", ErrOutcomeUnknown, cause)
 }
 
 // endOf says why a context ended. A host may give a cause of its own, and still
@@ -179,8 +189,8 @@ var advices = []struct {
 	{ErrStarted, "Shut it down before you start it again"},
 	{ErrNotSent, "It had no effect: it may be repeated"},
 	{ErrNoCommonVersion, "Use a version of the server that speaks one of these"},
-	{ErrTooLarge, "Ask for less, or raise the limit"},
-	{ErrMalformed, "The server is at fault: to repeat it will hardly help"},
+	{ErrTooLarge, "The server did answer, so a call may have taken effect. Ask for less, or raise the limit"},
+	{ErrMalformed, "The server did answer, so a call may have taken effect. It is at fault: to repeat the request will hardly help"},
 	{ErrClosed, "Start it again to use it"},
 	{context.DeadlineExceeded, "It may still become ready: wait longer, or do without it meanwhile"},
 	{context.Canceled, "It may still become ready: wait for it again when you need it"},
@@ -197,4 +207,12 @@ func adviceFor(err error) string {
 		return "The server refused it: its message says what to change"
 	}
 	return "Check how the server is configured, and what it writes to stderr"
+}
+
+// adviceForReading is adviceFor where the request only asks, and has no effect.
+func adviceForReading(err error) string {
+	if errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, ErrNotSent) {
+		return "It may be repeated"
+	}
+	return adviceFor(err)
 }

@@ -3,8 +3,8 @@ package mcp
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,28 +196,22 @@ func TestMessagesBeforeTheHandshake(t *testing.T) {
 }
 
 // The server must hear that it is initialized before it gets a request, however
-// eager the callers are. They run beside the handshake and not in a bubble,
-// which would let them go one after the other.
+// eager the caller is: this one spins, and keeps the handshake from going on past
+// the point at which it tells that the server is ready. It waits for a mutex, so
+// it is in no bubble.
 func TestInitializedComesBeforeAnyRequest(t *testing.T) {
-	for range 100 {
-		s := startScript(t, nil)
-		var callers sync.WaitGroup
-		for range 2 {
-			callers.Go(func() {
-				for {
-					if _, err := s.client.CallTool(t.Context(), "eager", nil); !errors.Is(err, ErrIndexBuilding) {
-						return
-					}
-				}
-			})
-		}
-		_, _ = s.lines.ReadString('\n')
-		s.write(`{"id":1,"result":` + scriptHello + "}\n")
-		if line, _ := s.lines.ReadString('\n'); !strings.Contains(line, `"notifications/initialized"`) {
-			t.Fatalf("the first line after the handshake is %s", line)
-		}
-		s.die(0, "")
-		callers.Wait()
+	s := startScript(t, nil)
+	sess := s.client.current.Load()
+	_, _ = s.lines.ReadString('\n')
+	s.client.mu.Lock()
+	s.write(`{"id":1,"result":` + scriptHello + "}\n")
+	for !sess.isReady() {
+		runtime.Gosched()
+	}
+	sess.sendJSON(&outgoing{line: []byte(`{"method":"eager"}` + "\n")})
+	s.client.mu.Unlock()
+	if line, _ := s.lines.ReadString('\n'); !strings.Contains(line, `"notifications/initialized"`) {
+		t.Errorf("the first line after the handshake is %s", line)
 	}
 }
 

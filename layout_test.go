@@ -3,6 +3,7 @@ package mcp
 import (
 	"fmt"
 	"go/ast"
+	"go/format"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -484,4 +485,45 @@ func parseText(t *testing.T, text string) parsed {
 func silentMutexes(p parsed) []string {
 	_, silent := p.mutexes()
 	return silent
+}
+
+// bodyOf returns the source of a method's body, as gofmt writes it.
+func bodyOf(t *testing.T, sources []parsed, receiver, method string) string {
+	t.Helper()
+	for _, p := range sources {
+		for _, decl := range p.file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || f.Recv == nil || f.Name.Name != method {
+				continue
+			}
+			if star, ok := f.Recv.List[0].Type.(*ast.StarExpr); !ok || fmt.Sprint(star.X) != receiver {
+				continue
+			}
+			var text strings.Builder
+			if err := format.Node(&text, p.fset, f.Body); err != nil {
+				t.Fatal(err)
+			}
+			return text.String()
+		}
+	}
+	t.Fatalf("there is no method %s.%s", receiver, method)
+	return ""
+}
+
+// IsAlive is called from anywhere at any rate, so it reads its two bits and
+// nothing else, however tempting.
+func TestLayout_IsAliveReadsTwoBits(t *testing.T) {
+	body := strings.Join(strings.Fields(bodyOf(t, parseSources(t), "MCPClient", "IsAlive")), " ")
+	if want := "{ return c.running.Load() && !c.closed.Load() }"; body != want {
+		t.Errorf("IsAlive is %s, want %s", body, want)
+	}
+}
+
+// The parent-death signal is tied to the thread that started a child, so that
+// thread must belong to the spawner for good.
+func TestLayout_SpawnerKeepsItsThread(t *testing.T) {
+	body := bodyOf(t, parseSources(t), "spawner", "run")
+	if !strings.Contains(body, "runtime.LockOSThread()") || strings.Contains(body, "UnlockOSThread") {
+		t.Errorf("the spawner does not keep its thread:\n%s", body)
+	}
 }

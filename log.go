@@ -24,10 +24,23 @@ func (h guardedHandler) Handle(ctx context.Context, r slog.Record) (err error) {
 	return h.Handler.Handle(ctx, r)
 }
 
+// Enabled takes a panic for a no.
+func (h guardedHandler) Enabled(ctx context.Context, level slog.Level) (enabled bool) {
+	defer func() { _ = recover() }()
+	return h.Handler.Enabled(ctx, level)
+}
+
 func (h guardedHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return guardedHandler{h.Handler.WithAttrs(attrs)}
+	return h.guarded(func() slog.Handler { return h.Handler.WithAttrs(attrs) })
 }
 
 func (h guardedHandler) WithGroup(name string) slog.Handler {
-	return guardedHandler{h.Handler.WithGroup(name)}
+	return h.guarded(func() slog.Handler { return h.Handler.WithGroup(name) })
+}
+
+// guarded returns h itself for a derived handler that could not be made.
+func (h guardedHandler) guarded(derive func() slog.Handler) (derived slog.Handler) {
+	derived = h
+	defer func() { _ = recover() }()
+	return guardedHandler{derive()}
 }

@@ -32,17 +32,16 @@ const (
 // Of two servers with one name the later replaces the earlier before any spawn.
 type ServerConfig struct {
 	Name     string   // how the host and the status text call it
-	Command  string   // looked up in PATH unless it has a separator; no shell
+	Command  string   // looked up in the host's PATH, not in Env's, unless it has a separator; no shell
 	Args     []string // passed as they are
 	Env      []string // the complete environment, "KEY=value"; nil inherits the host's
-	Dir      string   // working directory; empty is the host's
+	Dir      string   // working directory; empty is the host's. A relative Command with a separator is relative to it
 	Disabled bool     // known to Health and to nothing else
 
-	// RequestTimeout bounds each request to this server but its handshake.
-	// 0 or less: ManagerOptions.RequestTimeout.
+	// RequestTimeout is that of ClientConfig. 0 or less: ManagerOptions.RequestTimeout.
 	RequestTimeout time.Duration
 
-	// MaxInFlight bounds the tool calls the server sees at once; further
+	// MaxInFlight bounds the tool calls that are waited for at once; further
 	// callers wait in order, within their contexts. 0 or less: no bound.
 	MaxInFlight int
 
@@ -65,12 +64,14 @@ type ManagerOptions struct {
 	RequestTimeout time.Duration
 
 	// ReconnectBackoff returns the pause before a reconnect, or before a failed
-	// listing is repeated. Attempts count from 1. Nil: 500 ms, doubled with
-	// each attempt up to 60 s, ±20 %.
+	// listing is repeated; 0 or less is none. Attempts count from 1. It is
+	// called for several servers at once. Nil: 500 ms, doubled with each
+	// attempt up to 60 s, ±20 %.
 	ReconnectBackoff func(attempt int) time.Duration
 
 	// MaxReconnectAttempts is how many reconnects in a row are tried before a
-	// server is given up. 0 or less: 5.
+	// server is given up, and how often a failed listing is repeated before
+	// only list_changed or Reconnect causes another. 0 or less: 5.
 	MaxReconnectAttempts int
 
 	// StatusMaxLines is the limit that StatusLines renders with. 0 or less: none.
@@ -81,14 +82,17 @@ type ManagerOptions struct {
 	// from offline to starting, and a new reason for the same state, such as
 	// giving up, is none. Calls come one at a time for each server, in order,
 	// soon after the change, from a goroutine of their own and under no lock; a
-	// slow or panicking one delays only the next of the same server. They may
+	// slow or panicking one delays only the next of the same server, while
+	// those of other servers go on beside it. They may
 	// call the Manager, except Close and ForceClose, which would wait for
 	// themselves until their context ends. A host that needs the present does
 	// not collect changes: it asks Tools and StatusLines.
 	OnToolsChanged func(ToolsChange)
 	OnStateChange  func(StateChange)
 
-	// Logger gets what happens; nil discards it. Environment values are never logged.
+	// Logger gets what happens; nil discards it. It is called on the goroutines
+	// that serve the servers, so its handler must be quick and must not call
+	// the Manager. Environment values are never logged.
 	Logger *slog.Logger
 
 	// ClientInfo, MaxMessageBytes and ShutdownGrace are those of ClientConfig,
@@ -147,7 +151,8 @@ type Manager struct {
 	servers []*server          // in configured order
 	byName  map[string]*server // the same
 
-	closed atomic.Bool // set under mu
+	closed  atomic.Bool // set under mu
+	closing atomic.Bool // Close was called
 
 	mu sync.Mutex // guards the fields below, and those of each server that say so
 
@@ -209,6 +214,9 @@ type connection struct {
 	listChangedPending bool
 }
 
+// errNotStarted is why nothing works before Start.
+var errNotStarted = errors.New("the Manager was not started")
+
 // NewManager returns a Manager for these servers. Nothing runs before Start.
 func NewManager(servers []ServerConfig, opts ManagerOptions) *Manager {
 	m := &Manager{opts: opts.withDefaults(), log: guardedLogger(opts.Logger), byName: make(map[string]*server)}
@@ -231,7 +239,7 @@ func (m *Manager) add(cfg ServerConfig) {
 		s.client.stop = s.stop
 		s.client.fault = nil // Start will come
 	}
-	s.now.Store(&standing{health: health})
+	s.now.Store(&standing{health: health, cause: errNotStarted})
 	if old := m.byName[cfg.Name]; old != nil {
 		m.servers[slices.Index(m.servers, old)] = s
 	} else {
@@ -261,7 +269,8 @@ func (m *Manager) clientConfig(cfg ServerConfig) ClientConfig {
 // ctx bounds the starting alone: servers not yet started at its end are started
 // by their reconnects. Processes do not live by it. If it carries a
 // supervise.Group, the Manager's goroutines count there, and draining that
-// group closes the Manager.
+// group closes the Manager: its servers then have their graces, and a Close
+// beside it hurries them.
 func (m *Manager) Start(ctx context.Context) error {
 	if err := m.open(ctx); err != nil {
 		if errors.Is(err, ErrClosed) {
@@ -446,7 +455,7 @@ func (m *Manager) Client(name string) *MCPClient {
 func (m *Manager) Call(ctx context.Context, server, tool string, args any) (*CallToolResult, error) {
 	s := m.byName[server]
 	if s == nil {
-		return nil, m.unknown(server, fmt.Sprintf("call %q", tool))
+		return nil, m.unknown(server, opCall(tool), notSent(ErrUnknownServer))
 	}
 	if err := s.callable(); err != nil {
 		return nil, s.refusal(tool, err)
@@ -494,7 +503,7 @@ func (s *server) refusal(tool string, err error) error {
 	if errors.Is(err, ErrIndexBuilding) {
 		return err
 	}
-	return &ServerError{Server: s.cfg.Name, Op: fmt.Sprintf("call %q", tool), Err: notSent(err), Advice: s.advice()}
+	return &ServerError{Server: s.cfg.Name, Op: opCall(tool), Err: notSent(err), Advice: s.advice()}
 }
 
 // advice says what a caller can do about a server that takes no calls.
@@ -505,6 +514,8 @@ func (s *server) advice() string {
 		return "Enable it in the configuration to use it"
 	case s.manager.closed.Load():
 		return "The host is shutting its servers down"
+	case errors.Is(s.now.Load().cause, errNotStarted):
+		return "The host has not started its servers yet"
 	case health.Reason.Permanent():
 		return "It does not come back by itself: work without it, and tell the user, who can mend the cause and reconnect it"
 	}
@@ -512,7 +523,7 @@ func (s *server) advice() string {
 }
 
 // unknown is the error for a name that is not configured; it lists those that are.
-func (m *Manager) unknown(name, op string) error {
+func (m *Manager) unknown(name, op string, err error) error {
 	const most = 20
 	var known []string
 	for _, s := range m.enabled() {
@@ -521,7 +532,7 @@ func (m *Manager) unknown(name, op string) error {
 	if len(known) > most {
 		known = append(known[:most], "…")
 	}
-	return &ServerError{Server: name, Op: op, Err: notSent(ErrUnknownServer), Advice: "The servers are: " + strings.Join(known, ", ")}
+	return &ServerError{Server: name, Op: op, Err: err, Advice: "The servers are: " + strings.Join(known, ", ")}
 }
 
 // Tools returns all servers' tools: servers in configured order, tools sorted
@@ -560,7 +571,7 @@ func (m *Manager) WaitForReady(ctx context.Context, name string) error {
 	s := m.byName[name]
 	switch {
 	case s == nil:
-		return m.unknown(name, "wait for ready")
+		return m.unknown(name, "wait for ready", ErrUnknownServer)
 	case s.client == nil:
 		return &ServerError{Server: name, Op: "wait for ready", Err: ErrDisabled}
 	}
@@ -576,7 +587,7 @@ func (m *Manager) WaitForReady(ctx context.Context, name string) error {
 		case <-news:
 		case <-ctx.Done():
 			return s.client.failed("wait for ready", fmt.Errorf("%w (%s): %w%s", ErrNotReady,
-				lineDetail(s.now.Load().health), context.Cause(ctx), s.client.hint()))
+				lineDetail(s.now.Load().health), endOf(ctx), s.client.hint()))
 		}
 	}
 }
@@ -584,32 +595,32 @@ func (m *Manager) WaitForReady(ctx context.Context, name string) error {
 // Close ends all servers, each as [MCPClient.Shutdown] does, all at once, and
 // joins everything the Manager runs, within ctx; a context without a deadline
 // gets 10 s. At the end of ctx, or when Close is called a second time, the
-// processes are killed and joined still. It returns nil when nothing is left,
+// processes are killed and joined still, which takes 2 s at most. It returns nil when nothing is left,
 // otherwise a *supervise.DrainError that names what is: a callback of the
 // host's, most likely. Calls in flight get [ErrClosed]. It may be called before
 // Start, which then fails.
 func (m *Manager) Close(ctx context.Context) error {
-	first := m.markClosed()
+	m.markClosed()
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, closeTimeout)
 		defer cancel()
 	}
-	if !first {
-		m.kill()
+	if m.closing.Swap(true) {
+		m.kill() // asked a second time
 	}
 	return m.drain(ctx)
 }
 
-// ForceClose is Close without the graces.
+// ForceClose is Close without the graces: it takes 2 s at most, whatever the end
+// of ctx.
 func (m *Manager) ForceClose(ctx context.Context) error {
 	m.markClosed()
 	return m.drain(expired(ctx))
 }
 
-// markClosed turns every server offline, for good, and reports whether it was
-// the first to do so.
-func (m *Manager) markClosed() bool {
+// markClosed turns every server offline, for good.
+func (m *Manager) markClosed() {
 	m.mu.Lock()
 	first := m.closed.CompareAndSwap(false, true)
 	for _, s := range m.enabled() {
@@ -625,7 +636,6 @@ func (m *Manager) markClosed() bool {
 		s.client.setFault(ErrClosed)
 		m.dispatch(s)
 	}
-	return first
 }
 
 // drain joins everything the Manager runs. Both ways of closing end here.

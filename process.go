@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -137,11 +138,19 @@ func (s *spawner) raise(ctx context.Context, grp *supervise.Group, p *process, b
 
 // bear has the child of p born, and starts the reader of its stderr. After an
 // error there is no child.
+//
+// Whatever may take long, such as a look at a file system over a network, is
+// done here and not on the thread, where others wait for their turn.
 func (s *spawner) bear(ctx context.Context, grp *supervise.Group, p *process) error {
-	if err := s.onThread(ctx, grp, p); err != nil {
+	childEnds, err := p.prepare()
+	if err == nil {
+		err = s.onThread(ctx, grp, p)
+	}
+	closeFiles(childEnds)
+	if err != nil {
 		p.CloseInput()
 		p.CloseOutput()
-		return err
+		return p.spec.explain(p.cmd, err)
 	}
 	if err := grp.Go("mcp/stderr-"+p.spec.name, p.drainStderr); err != nil {
 		p.Kill()
@@ -163,6 +172,8 @@ func (s *spawner) onThread(ctx context.Context, grp *supervise.Group, p *process
 	}
 	select {
 	case s.births <- birth:
+	case <-s.ended:
+		return p.spec.refused(errSpawnerEnded)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-grp.Context().Done():
@@ -195,6 +206,17 @@ func (spec *processSpec) refused(err error) error {
 // fault is the error of a start that failed. The environment is no part of it.
 func (spec *processSpec) fault(reason Reason, err error) error {
 	return &StartError{Server: spec.name, Command: spec.command, Dir: spec.dir, Reason: reason, Err: err}
+}
+
+// startFault is what the operating system said of a start. It is explained off
+// the thread, since that takes looks at the file system.
+type startFault struct{ error }
+
+func (spec *processSpec) explain(cmd *exec.Cmd, err error) error {
+	if fault, ok := errors.AsType[startFault](err); ok {
+		return spec.diagnose(cmd.Path, fault.error)
+	}
+	return err
 }
 
 // diagnose says why path could not be started. The directory is looked at
@@ -311,13 +333,8 @@ func (p *process) prepare() (childEnds []*os.File, err error) {
 
 // begin makes the child. It runs on the spawner's thread.
 func (p *process) begin() error {
-	childEnds, err := p.prepare()
-	defer closeFiles(childEnds)
-	if err != nil {
-		return err
-	}
 	if err := p.cmd.Start(); err != nil {
-		return p.spec.diagnose(p.cmd.Path, err)
+		return startFault{err}
 	}
 	family, err := adopt(p.cmd.Process)
 	if err != nil {
@@ -446,7 +463,7 @@ func (p *process) ExitError() *ExitError {
 	exit := &ExitError{
 		Server: p.spec.name,
 		Status: p.cmd.ProcessState.ExitCode(), // -1 without a state, too
-		Stderr: cleanText(p.StderrTail(), stderrTailLimit),
+		Stderr: strings.TrimSpace(cleanText(p.StderrTail(), stderrTailLimit)),
 		Err:    p.waitErr,
 	}
 	if state := p.cmd.ProcessState; state != nil {

@@ -44,9 +44,9 @@ func outputPipe() (child, parent *os.File, err error) {
 }
 
 // isNoProgram reports whether the system found a file that it cannot run, or
-// not with these arguments: a zero byte in one is EINVAL.
+// not with these arguments: a zero byte in one is EINVAL, too many are E2BIG.
 func isNoProgram(err error) bool {
-	return errors.Is(err, syscall.ENOEXEC) || errors.Is(err, syscall.EINVAL)
+	return errors.Is(err, syscall.ENOEXEC) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.E2BIG)
 }
 
 // isNotDirectory reports whether a file stands where a directory should.

@@ -220,6 +220,8 @@ type toolsPage struct {
 	tools   []DiscoveredTool
 	dropped []string // for each tool that cannot be used, which one and why
 
+	size int // in bytes
+
 	nextCursor string
 	hasCursor  bool // an empty cursor is one in some revisions
 }
@@ -579,7 +581,7 @@ func (p *toolsPage) decodeTools(raw []byte) error {
 	for rest := c.rest(); len(rest) > 0; rest = c.rest() {
 		n := len(p.tools) + len(p.dropped)
 		if n == maxPageTools {
-			return fmt.Errorf("the server lists more than %d tools on one page", maxPageTools)
+			return fmt.Errorf("%w: the server lists more than %d tools on one page", ErrTooLarge, maxPageTools)
 		}
 		tool, size, fault := decodeTool(rest, &keep)
 		c.skip(size)
@@ -890,8 +892,13 @@ var (
 )
 
 func appendArguments(dst []byte, args any) ([]byte, error) {
-	if raw, ok := args.(json.RawMessage); ok {
+	switch raw := args.(type) {
+	case json.RawMessage:
 		return appendRawArguments(dst, raw)
+	case []byte:
+		return appendRawArguments(dst, raw)
+	case string:
+		return nil, errors.New("the arguments are a Go string: if it holds JSON, pass it as json.RawMessage")
 	}
 	start := len(dst)
 	dst, err := appendValue(dst, args, 0)

@@ -476,6 +476,8 @@ func TestAppendCallParams(t *testing.T) {
 		{"nil map", map[string]any(nil), `{}`},
 		{"nil pointer", (*typed)(nil), `{}`},
 		{"nil raw", json.RawMessage(nil), `{}`},
+		{"bytes", []byte(`{"a": 1}`), `{"a": 1}`},
+		{"nil bytes", []byte(nil), `{}`},
 		{"empty raw", json.RawMessage{}, `{}`},
 		{"raw", json.RawMessage(` { "b" : 1E2, "a":"<\u0041>" , "a" : 18446744073709551616} `), ` { "b" : 1E2, "a":"<\u0041>" , "a" : 18446744073709551616} `},
 		{"raw with line breaks", json.RawMessage("{\r\n\t\"a\\n\":\n1}\n"), "{  \t\"a\\n\": 1} "},
@@ -500,7 +502,7 @@ func TestAppendCallParamsRefuses(t *testing.T) {
 	cycle := map[string]any{}
 	cycle["self"] = cycle
 	for _, args := range []any{
-		"text", 7, true, []any{}, []byte("{}"), []map[string]any{{}}, json.Number("7"),
+		"text", 7, true, []any{}, []byte("[]"), []map[string]any{{}}, json.Number("7"),
 		json.RawMessage(`[]`), json.RawMessage(`null`), json.RawMessage(`7`), json.RawMessage(`"{}"`), json.RawMessage(` `),
 		json.RawMessage(`{"a":1`), json.RawMessage(`{"a":1}}`), json.RawMessage(`{}{}`), json.RawMessage("{}\x00"), json.RawMessage("{\"a\":\"\n\"}"),
 		json.RawMessage("{\"a\":\"\xff\"}"), map[string]any{"a": json.RawMessage("\"\xff\"")},

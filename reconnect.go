@@ -60,19 +60,14 @@ func reasonNotStarted(cause error) Reason {
 	return ReasonStartFailed
 }
 
-// connected makes sess the life's current session, and its process known. One
-// that is born into a life already over gets no grace: whoever wanted it killed
-// may have come and gone.
+// connected makes sess the life's current session, and its process known.
 func (l *life) connected(sess *session) {
 	m, s := l.manager, l.server
 	m.update(s, func() {
 		l.connection = connection{sess: sess}
-		if l.over {
-			sess.kill()
-			return
+		if now := s.now.Load(); !l.over {
+			m.changeLocked(s, now.health.State, now.health.Reason, now.cause)
 		}
-		now := s.now.Load()
-		m.changeLocked(s, now.health.State, now.health.Reason, now.cause)
 	})
 }
 
@@ -163,9 +158,9 @@ func (m *Manager) nextRound(ctx context.Context, l *life) bool {
 func (m *Manager) giveUpLocked(l *life) {
 	s := l.server
 	l.reconnecting = false
-	cause := fmt.Errorf("gave up after %s: %w", plural(s.attempts, "attempt"), s.now.Load().cause)
+	cause := s.now.Load().cause
 	m.changeLocked(s, StateOffline, ReasonGaveUp, cause)
-	s.client.setFault(cause)
+	s.client.setFault(fmt.Errorf("gave up after %s: %w", plural(s.attempts, "attempt"), cause))
 }
 
 // sleep reports whether it slept to the end.
@@ -275,14 +270,13 @@ func (m *Manager) list(ctx context.Context, sess *session) (toolList, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.opts.StartupTimeout)
 	defer cancel()
 	list, err := sess.listTools(ctx)
-	for _, dropped := range list.dropped {
-		m.log.Warn("dropped a tool that cannot be used", "server", sess.client.cfg.Name, "tool", dropped)
+	if n := len(list.dropped); n > 0 {
+		m.log.Warn("dropped tools that cannot be used", "server", sess.client.cfg.Name, "dropped", n, "first", list.dropped[:min(n, 10)])
 	}
 	return list, err
 }
 
-// noteListing notes that the handshake is done, and shows a first start's
-// progress. A reconnecting server stays offline meanwhile: the text must not
+// noteListing shows a first start's progress. A reconnecting server stays offline meanwhile: the text must not
 // flicker.
 func (m *Manager) noteListing(l *life, sess *session) {
 	m.update(l.server, func() {
@@ -346,7 +340,7 @@ func (m *Manager) Reconnect(name string) error {
 	s := m.byName[name]
 	switch {
 	case s == nil:
-		return m.unknown(name, "reconnect")
+		return m.unknown(name, "reconnect", ErrUnknownServer)
 	case s.client == nil:
 		return &ServerError{Server: name, Op: "reconnect", Err: ErrDisabled, Advice: s.advice()}
 	}

@@ -28,12 +28,17 @@ const maxBatch = 100_000
 // the line they were parsed from.
 type message struct {
 	jsonrpc bool // the member "jsonrpc" is there and says "2.0"
+	deep    bool // it nests deeper than maxDepth
 	id      []byte
 	method  []byte
 	params  []byte
 	result  []byte
 	err     []byte
 }
+
+// maxDepth is how deep an answer may nest. This package knows no such limit, but
+// encoding/json does, and the host is to encode again what it gets.
+const maxDepth = 10_000
 
 // parseMessage takes apart one line, which must hold one valid JSON object and
 // nothing else but white space and a byte order mark in front. One pass checks
@@ -57,6 +62,7 @@ func parseMessage(line []byte) (message, error) {
 	if s.illFormed() {
 		return parseMessage(repair(s.data))
 	}
+	m.deep = s.deepest >= maxDepth // an empty innermost level does not count
 	return m, nil
 }
 
@@ -201,9 +207,10 @@ type scanner struct {
 	// The open containers, one bit each, 1 for an object. inner holds the
 	// innermost ones (its lowest bit is the innermost), outer, 64 a word,
 	// those further out.
-	depth int
-	inner uint64
-	outer []uint64
+	depth   int
+	deepest int
+	inner   uint64
+	outer   []uint64
 
 	wide bool // a string holds bytes beyond ASCII
 	lone bool // a string holds an escaped half of a surrogate pair
@@ -302,6 +309,7 @@ func (s *scanner) push(kind uint64) {
 	}
 	s.inner = s.inner<<1 | kind
 	s.depth++
+	s.deepest = max(s.deepest, s.depth)
 }
 
 func (s *scanner) pop() {

@@ -142,12 +142,12 @@ type ServerHealth struct {
 	// server's own words: cleaned of control characters and bounded, but never
 	// to be put into a prompt as if they were the host's.
 
-	Detail          string         // the last fault in full, at most 2 KiB
+	Detail          string         // the fault behind the reason, at most 2 KiB; empty when ready
 	DroppedTools    int            // listed tools that cannot be used
 	Attempts        int            // reconnects since the last proven connection
-	ProtocolVersion string         // agreed in the last handshake
-	Server          Implementation // announced in the last handshake
-	PID             int            // of the running process; 0 without one
+	ProtocolVersion string         // of the current connection; empty before its handshake
+	Server          Implementation // as the server announced itself in that handshake
+	PID             int            // of the current connection's process; 0 without one
 }
 
 // FormatServerLine returns the one line that the status text has for a server:

@@ -47,15 +47,18 @@ type toolList struct {
 func (s *session) listTools(ctx context.Context) (toolList, error) {
 	var list toolList
 	seen := make(map[string]bool)
-	cursor := ""
+	cursor, size := "", 0
 	for range maxPages {
 		page, err := s.listPage(ctx, cursor)
 		if err != nil {
 			return toolList{}, err
 		}
+		if size += page.size; size > s.client.cfg.MaxMessageBytes {
+			return toolList{}, fmt.Errorf("%w: the pages of the list together are longer than %d bytes", ErrTooLarge, s.client.cfg.MaxMessageBytes)
+		}
 		list.tools = append(list.tools, page.tools...)
 		list.dropped = append(list.dropped, page.dropped...)
-		if len(list.tools) > maxTools {
+		if len(list.tools)+len(list.dropped) > maxTools {
 			return toolList{}, fmt.Errorf("%w: the server lists more than %d tools", ErrTooLarge, maxTools)
 		}
 		// In this era an empty cursor ends the list, like none.
@@ -88,9 +91,13 @@ func (s *session) listPage(ctx context.Context, cursor string) (toolsPage, error
 		return toolsPage{}, err
 	}
 	page, err := decodeToolsPage(raw)
+	if errors.Is(err, ErrTooLarge) {
+		return toolsPage{}, err
+	}
 	if err != nil {
 		return toolsPage{}, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
+	page.size = len(raw)
 	return page, nil
 }
 

@@ -28,11 +28,27 @@ const (
 // watch waits for whatever ends the session first and then ends it, step by
 // step. Nothing else ends a session.
 func (s *session) watch(ctx context.Context) {
+	defer s.abort()
 	cause := s.exitBehind(s.awaitEnd(ctx))
 	s.closeToCalls()
 	cause = s.lastWords(cause, noticeWait)
 	s.tellOwner(cause)
 	cause = s.lastWords(cause, deliveryWait-noticeWait)
+	s.failPending(cause)
+	s.bury(cause)
+}
+
+// abort does the rest when watch itself has panicked: no caller may be left
+// waiting, and no process.
+func (s *session) abort() {
+	if isClosed(s.done) {
+		return
+	}
+	cause := errors.New("the connection was lost to a fault of its own")
+	s.closeToCalls()
+	if !isClosed(s.lost) {
+		close(s.lost)
+	}
 	s.failPending(cause)
 	s.bury(cause)
 }
@@ -81,7 +97,9 @@ func (s *session) exitBehind(cause error) error {
 // closeToCalls flips the bit that IsAlive reads and lets no new request in.
 func (s *session) closeToCalls() {
 	s.client.closed.Store(true)
-	close(s.closing)
+	if !isClosed(s.closing) {
+		close(s.closing)
+	}
 	ended := fmt.Errorf("%w: its connection has just ended", ErrOffline)
 	s.refuse(ended)
 	s.endQueue(ended)

@@ -583,3 +583,45 @@ func inParallel(n int, do func(n int)) {
 	}
 	sides.Wait()
 }
+
+// lossOwner is told of the end of a connection, and nothing else.
+type lossOwner struct {
+	noOwner
+	atLoss func()
+}
+
+func (o lossOwner) connectionLost(*session, error) { o.atLoss() }
+
+// A caller that learns of a death asks its owner next, who must know by then.
+func TestOwnerLearnsOfADeathBeforeAnyCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newMemoryHost(t)
+		c := NewMCPClient(ClientConfig{Name: "s", Command: "hang"})
+		grp := supervise.New(t.Context(), "test", nil)
+		returned := make(chan struct{})
+		told, first := false, false
+		owner := lossOwner{noOwner{c}, func() {
+			time.Sleep(time.Millisecond) // whoever is free to run has run then
+			told, first = true, !isClosed(returned)
+		}}
+		c.setFault(nil) // as Start does
+		sess, err := c.connect(t.Context(), grp, h.start, owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-sess.ready
+		go func() {
+			defer close(returned)
+			_, _ = c.CallTool(t.Context(), "echo", nil)
+		}()
+		synctest.Wait()
+		h.last("s").die(3, "")
+		<-returned
+		if !told || !first {
+			t.Errorf("the owner was told: %v, before the caller: %v", told, first)
+		}
+		if err := grp.Drain(within(t)); err != nil {
+			t.Error(err)
+		}
+	})
+}

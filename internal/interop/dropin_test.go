@@ -2,7 +2,10 @@ package interop
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,7 +39,11 @@ func newScratch(t *testing.T, importPath, requirements string) scratch {
 
 func (s scratch) write(name, text string) {
 	s.t.Helper()
-	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o644); err != nil {
+	path := filepath.Join(s.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -50,29 +57,77 @@ func (s scratch) read(name string) string {
 	return string(text)
 }
 
-// run runs a command in the host, within a bound, and returns its output.
+// run runs a command in the host, which must succeed, and returns its output.
 func (s scratch) run(command string, args ...string) string {
 	s.t.Helper()
+	out, err := s.try(command, args...)
+	if err != nil {
+		s.t.Fatalf("%s %s: %v\n%s", command, strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// try runs a command in the host, within a bound. There is no proxy: what it
+// needs is in the module cache.
+func (s scratch) try(command string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command, args...)
 	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOWORK=off")
+	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "GOPROXY=off")
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		s.t.Fatalf("%s %s: %v\n%s", command, strings.Join(args, " "), err, out)
-	}
-	return string(out)
+	return string(out), err
 }
 
 // dropIn copies the package with the README's recipe.
-func (s scratch) dropIn(args ...string) {
+func (s scratch) dropIn(args ...string) string {
 	s.t.Helper()
-	script, err := filepath.Abs("../../scripts/dropin.sh")
+	return s.run(script(s.t), append([]string{s.dir}, args...)...)
+}
+
+// refusesDropIn expects the recipe to say all of the texts and to leave the host
+// as it is.
+func (s scratch) refusesDropIn(args []string, texts ...string) {
+	s.t.Helper()
+	before := s.files()
+	out, err := s.try(script(s.t), append([]string{s.dir}, args...)...)
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 1 {
+		s.t.Errorf("it ended with %v, want status 1", err)
+	}
+	for _, text := range texts {
+		if !strings.Contains(out, text) {
+			s.t.Errorf("it wrote %q, want %q in it", out, text)
+		}
+	}
+	if after := s.files(); !maps.Equal(after, before) {
+		s.t.Errorf("it changed the host from\n%q\nto\n%q", before, after)
+	}
+}
+
+// files returns the text of every file of the host.
+func (s scratch) files() map[string]string {
+	s.t.Helper()
+	all := map[string]string{}
+	err := fs.WalkDir(os.DirFS(s.dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() {
+			all[name] = s.read(name)
+		}
+		return err
+	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.run(script, append([]string{s.dir}, args...)...)
+	return all
+}
+
+// script is the recipe's path.
+func script(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs("../../scripts/dropin.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // works builds the host and runs it against a server.
@@ -108,39 +163,131 @@ func TestDropIn_Copy(t *testing.T) {
 	}
 }
 
-// A second copy replaces the first, and what is the host's own stays.
+// A second copy replaces the first, files that there are no more included, and
+// what is the host's own stays.
 func TestDropIn_Again(t *testing.T) {
 	s := newScratch(t, "example.com/host/pkg/tools/mcp", "")
 	s.dropIn("pkg/tools/mcp")
 	s.write("pkg/tools/mcp/stale.go", "package mcp\n\nvar _ = thisIsGone\n")
+	sum := strings.Replace(s.run("cksum", "pkg/tools/mcp/stale.go"), "pkg/tools/mcp/", "", 1)
+	s.write("pkg/tools/mcp/.dropin", s.read("pkg/tools/mcp/.dropin")+sum)
+	s.write("pkg/tools/mcp/README.md", "ours\n")
 	s.write("pkg/tools/host.go", "package tools\n")
-	s.dropIn("pkg/tools/mcp")
+	s.dropIn("pkg/tools/mcp/")
 	s.works()
 	s.read("pkg/tools/host.go")
+	s.read("pkg/tools/mcp/README.md")
 }
 
-// The host ends up with the later of the two versions of golang.org/x/sync.
-func TestDropIn_Requirement(t *testing.T) {
-	ours, err := os.ReadFile("../../go.mod")
-	if err != nil {
+// A file of the host's own is neither overwritten nor deleted.
+func TestDropIn_KeepsOwnFiles(t *testing.T) {
+	const own = "package mcp // ours\n"
+	for _, test := range []struct {
+		name, file string
+		copied     bool // before the file is written
+	}{
+		{"a package of the same place", "internal/mcp/config.go", false},
+		{"a file of the same name", "internal/mcp/doc.go", false},
+		{"a file that was added", "internal/mcp/extra.go", true},
+		{"a file that was changed", "internal/mcp/manager.go", true},
+		{"a file that was changed below", "internal/mcp/supervise/group.go", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newScratch(t, dropped, "")
+			if test.copied {
+				s.dropIn()
+			}
+			s.write(test.file, own)
+			s.refusesDropIn(nil, test.file)
+		})
+	}
+}
+
+// The copy goes below the host's root, into its module.
+func TestDropIn_Directory(t *testing.T) {
+	s := newScratch(t, dropped, "")
+	s.write("nested/go.mod", "module example.com/nested\n")
+	if err := os.Symlink(t.TempDir(), filepath.Join(s.dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	_, version, _ := strings.Cut(string(ours), "golang.org/x/sync ")
-	version, _, _ = strings.Cut(version, "\n")
+	for _, dir := range []string{".", "./", "..", "../other", "a/../..", "/", t.TempDir(), "a//b", "./a", "a b", "a&b"} {
+		s.refusesDropIn([]string{dir}, "must be a plain path below HOST")
+	}
+	for _, dir := range []string{"nested", "nested/a", "link", "link/a/b"} {
+		s.refusesDropIn([]string{dir}, "is not in the module")
+	}
+}
+
+// The host's language version is raised only where that changes nothing.
+func TestDropIn_GoVersion(t *testing.T) {
+	for _, test := range []struct{ name, before, want string }{
+		{"an old one", "go 1.21", ""},
+		{"the one before", "go 1.25.3", ""},
+		{"none", "", ""},
+		{"without a patch", "go 1.26", "go 1.26.0"},
+		{"the same", "go 1.26.0", "go 1.26.0"},
+		{"a later patch", "go 1.26.1", "go 1.26.1"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := newScratch(t, dropped, "")
+			s.write("go.mod", "module example.com/host\n\n"+test.before+"\n")
+			if test.want == "" {
+				s.refusesDropIn(nil, "needs go 1.26.0 or later", `run "go get go@1.26.0"`)
+				s.run("go", "get", "go@1.26.0") // as it said
+			}
+			out := s.dropIn()
+			if raised := strings.Contains(out, "go 1.26 is now go 1.26.0"); raised != (test.name == "without a patch") {
+				t.Errorf("it wrote %q", out)
+			}
+			if test.want != "" && !strings.Contains(s.read("go.mod"), "\n"+test.want+"\n") {
+				t.Errorf("go.mod is\n%s\nwant %s", s.read("go.mod"), test.want)
+			}
+			s.works()
+		})
+	}
+}
+
+// The host ends up with the later of the two versions of golang.org/x/sync, as a
+// requirement of its own.
+func TestDropIn_Requirement(t *testing.T) {
+	here := scratch{t, "."}
+	version, dir, _ := strings.Cut(strings.TrimSpace(here.run("go", "list", "-m", "-f", "{{.Version}} {{.Dir}}", "golang.org/x/sync")), " ")
 	for _, test := range []struct{ name, before, want string }{
 		{"none", "", version},
 		{"an earlier one", "\nrequire golang.org/x/sync v0.1.0\n", version},
+		{"an earlier one, indirect", "\nrequire (\n\tgolang.org/x/sync v0.1.0 // indirect\n)\n", version},
 		{"the same", fmt.Sprintf("\nrequire golang.org/x/sync %s\n", version), version},
-		{"a later one", "\nrequire (\n\tgolang.org/x/sync v0.999.0 // indirect\n)\n", "v0.999.0"},
+		{"the same, indirect", fmt.Sprintf("\nrequire golang.org/x/sync %s // indirect\n", version), version},
+		{"a later one", "\nreplace golang.org/x/sync v0.999.0 => " + dir + "\n\nrequire golang.org/x/sync v0.999.0 // indirect\n", "v0.999.0"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := newScratch(t, dropped, test.before)
 			s.dropIn()
-			if got := s.read("go.mod"); strings.Count(got, "golang.org/x/sync") != 1 || !strings.Contains(got, "golang.org/x/sync "+test.want) {
+			if got := s.read("go.mod"); strings.Count(got, "golang.org/x/sync "+test.want+"\n") != 1 || strings.Contains(got, "indirect") {
 				t.Errorf("go.mod is\n%s\nwant golang.org/x/sync %s", got, test.want)
 			}
+			s.works()
 		})
 	}
+}
+
+// Success means that it builds: a version that cannot be had is no success.
+func TestDropIn_Builds(t *testing.T) {
+	s := newScratch(t, dropped, "\nrequire golang.org/x/sync v0.999.0\n")
+	if out, err := s.try(script(t), s.dir); err == nil || !strings.Contains(out, "does not build there yet") || !strings.Contains(out, "v0.999.0") {
+		t.Errorf("it ended with %v and wrote %q, want a failure that names v0.999.0", err, out)
+	}
+}
+
+// A vendor directory is the host's to update, and it is told how.
+func TestDropIn_Vendor(t *testing.T) {
+	s := newScratch(t, dropped, "")
+	s.write("vendor/modules.txt", "")
+	if out := s.dropIn(); !strings.Contains(out, `run "go mod vendor"`) {
+		t.Errorf("it wrote %q, want how to go on", out)
+	}
+	s.run("go", "mod", "vendor")
+	s.works()
 }
 
 // A host may as well use the package where it lies.
