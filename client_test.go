@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -858,7 +859,7 @@ func TestOddLinesAreNoAnswers(t *testing.T) {
 		{"negative id", `{"jsonrpc":"2.0","id":-ID,` + result + `}`, "a request that was never made (id -ID)"},
 		{"id null with an error", `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}`, "an error that names no request: \"code -32700: Parse error\""},
 		{"no id with an error", `{"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid"}}`, "an error that names no request: \"code -32600: Invalid\""},
-		{"id null with a result", `{"jsonrpc":"2.0","id":null,` + result + `}`, "1 line of its output were not JSON-RPC messages"},
+		{"id null with a result", `{"jsonrpc":"2.0","id":null,` + result + `}`, "1 line of its output was not a JSON-RPC message"},
 		{"id of another shape", `{"jsonrpc":"2.0","id":[ID],"error":{"code":1,"message":"odd id"}}`, "odd id"},
 		{"id not integral", `{"jsonrpc":"2.0","id":ID.5,"error":{"code":1,"message":"odd id"}}`, "odd id"},
 		{"log line in JSON", `{"level":"info","id":ID,"msg":"working"}`, "working"},
@@ -866,11 +867,11 @@ func TestOddLinesAreNoAnswers(t *testing.T) {
 		{"request with our id", `{"jsonrpc":"2.0","id":ID,"method":"ping"}`, ""},
 		{"request with a result", `{"jsonrpc":"2.0","id":ID,"method":"made/up",` + result + `}`, ""},
 		{"names in another case", `{"jsonrpc":"2.0","ID":ID,"Id":ID,"RESULT":{}}`, ""},
-		{"plain text", "Listening on\tport 80", `1 line of its output were not JSON-RPC messages, the first: "Listening on port 80"`},
+		{"plain text", "Listening on\tport 80", `1 line of its output was not a JSON-RPC message, the first: "Listening on port 80"`},
 		{"headers", "Content-Length: 44\r\n\r\n", "Content-Length: 44"},
 		{"pretty", "{\n  \"jsonrpc\": \"2.0\",\n  \"id\": ID,\n  \"result\": {}\n}", `5 lines of its output were not JSON-RPC messages, the first: "{"`},
-		{"cut off", `{"jsonrpc":"2.0","id":ID,"result":{`, "not JSON-RPC messages"},
-		{"two in one line", `{"jsonrpc":"2.0","id":ID,` + result + `}{}`, "not JSON-RPC messages"},
+		{"cut off", `{"jsonrpc":"2.0","id":ID,"result":{`, "JSON-RPC message"},
+		{"two in one line", `{"jsonrpc":"2.0","id":ID,` + result + `}{}`, "JSON-RPC message"},
 		{"escape sequences", "\x1b[31mred\x1b[0m \u202edetrever", `"red detrever"`},
 		{"long", strings.Repeat("long ", 1000), "…"},
 		{"empty batch", `[]`, `"[]"`},
@@ -1132,7 +1133,7 @@ func TestHangingCallEndsWithItsContextOrTheClient(t *testing.T) {
 	}()
 	s := c.current.Load()
 	for s.lastID.Load() < 3 {
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
 	if err := c.Shutdown(within(t)); err != nil {
 		t.Error(err)

@@ -532,7 +532,11 @@ func (m *Manager) unknown(name, op string, err error) error {
 	if len(known) > most {
 		known = append(known[:most], "…")
 	}
-	return &ServerError{Server: name, Op: op, Err: err, Advice: "The servers are: " + strings.Join(known, ", ")}
+	advice := "No server is enabled"
+	if len(known) > 0 {
+		advice = "The servers are: " + strings.Join(known, ", ")
+	}
+	return &ServerError{Server: name, Op: op, Err: err, Advice: advice}
 }
 
 // Tools returns all servers' tools: servers in configured order, tools sorted

@@ -91,7 +91,11 @@ func (s *session) hint() string {
 	s.mu.Unlock()
 	var text strings.Builder
 	if seen.noise > 0 {
-		fmt.Fprintf(&text, "; %s of its output were not JSON-RPC messages, the first: %q", plural(seen.noise, "line"), seen.firstNoise)
+		were := "were not JSON-RPC messages"
+		if seen.noise == 1 {
+			were = "was not a JSON-RPC message"
+		}
+		fmt.Fprintf(&text, "; %s of its output %s, the first: %q", plural(seen.noise, "line"), were, seen.firstNoise)
 	}
 	if seen.orphan != "" {
 		fmt.Fprintf(&text, "; it sent an error that names no request: %q", seen.orphan)

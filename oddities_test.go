@@ -97,7 +97,7 @@ func TestHintTellsAll(t *testing.T) {
 		synctest.Wait()
 		hint := s.client.hint()
 		for _, want := range []string{
-			`; 1 line of its output were not JSON-RPC messages, the first: "hello !!!`,
+			`; 1 line of its output was not a JSON-RPC message, the first: "hello !!!`,
 			`; it sent an error that names no request: "code -32700: Parse error???`,
 			`; it answered a request that was never made (id 77)`,
 		} {

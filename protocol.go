@@ -277,7 +277,7 @@ func decodeContents(raw []byte) ([]Content, error) {
 	c := newArrayCursor(raw)
 	for rest := c.rest(); len(rest) > 0; rest = c.rest() {
 		if len(contents) == maxContents {
-			return nil, fmt.Errorf("the result has more than %d contents", maxContents)
+			return nil, fmt.Errorf("%w: the result has more than %d contents", ErrTooLarge, maxContents)
 		}
 		content := decodeContent(rest)
 		c.skip(len(content.Raw))

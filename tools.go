@@ -31,7 +31,7 @@ func (s *session) callTool(ctx context.Context, name string, args any) (*CallToo
 	}
 	result, err := decodeCallToolResult(raw)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+		return nil, badAnswer(err)
 	}
 	s.noteAnswer()
 	return result, nil
@@ -91,11 +91,8 @@ func (s *session) listPage(ctx context.Context, cursor string) (toolsPage, error
 		return toolsPage{}, err
 	}
 	page, err := decodeToolsPage(raw)
-	if errors.Is(err, ErrTooLarge) {
-		return toolsPage{}, err
-	}
 	if err != nil {
-		return toolsPage{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+		return toolsPage{}, badAnswer(err)
 	}
 	page.size = len(raw)
 	return page, nil
@@ -113,4 +110,12 @@ func (l *toolList) finish() {
 		l.dropped = append(l.dropped, fmt.Sprintf("%q: listed twice", cleanText(again.Name, 64)))
 		return true
 	})
+}
+
+// badAnswer tells an answer over a bound from one that is none.
+func badAnswer(err error) error {
+	if errors.Is(err, ErrTooLarge) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrMalformed, err)
 }
