@@ -738,7 +738,7 @@ func (s *session) takeCall() *call {
 	if last < 0 {
 		c := &call{answered: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 		c.timer.Stop()
-		c.claimed = true
+		c.call = c
 		return c
 	}
 	c := s.idle[last]
@@ -746,14 +746,20 @@ func (s *session) takeCall() *call {
 	return c
 }
 
-// putCall keeps a finished call for reuse, unless the writer may still read its
-// line or the line has grown large.
+// putCall keeps a finished call for reuse, at once or when the writer has let go
+// of its line.
 func (s *session) putCall(c *call) {
 	c.timer.Stop()
-	if !s.resetLine(&c.outgoing) || cap(c.line) > maxIdleLine {
+	c.result, c.err, c.lost = nil, nil, false
+	if s.resetLine(&c.outgoing) {
+		s.keepIdle(c)
+	}
+}
+
+func (s *session) keepIdle(c *call) {
+	if cap(c.line) > maxIdleLine {
 		return
 	}
-	c.result, c.err, c.lost = nil, nil, false
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.idle) < maxIdleCalls {
@@ -959,9 +965,12 @@ func (s *session) receiveOverlong(over *overlongLine) {
 
 // outgoing is one line on its way to the server.
 type outgoing struct {
-	line    []byte    // ends with a line feed
-	claimed bool      // a caller waits for it, and takes it back when it leaves
-	state   lineState // guarded by session.writeMu
+	line []byte // ends with a line feed
+	call *call  // waits for its answer, and takes the line back when it leaves; nil for other lines
+
+	// Guarded by session.writeMu.
+	state    lineState
+	released bool // the call is over, and may be used again once the writer is done
 }
 
 // lineState is how far a line has come. Once begun it is written to its end,
@@ -987,7 +996,7 @@ const (
 )
 
 func (b *backlog) add(o *outgoing, sign int) {
-	if !o.claimed {
+	if o.call == nil {
 		b.lines += sign
 		b.bytes += sign * len(o.line)
 	}
@@ -1054,6 +1063,7 @@ func (s *session) resetLine(o *outgoing) bool {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
 	if o.state == lineBegun {
+		o.released = true
 		return false
 	}
 	// An answer to a line still in the queue was a guess of the server's.
@@ -1153,14 +1163,27 @@ func (s *session) writeChunks(b []byte) (written int, err error) {
 // markWritten gives the lines up; their callers may use them again. A write
 // that failed after n bytes sent nothing of the lines behind those.
 func (s *session) markWritten(lines []*outgoing, n int) {
-	s.writeMu.Lock()
-	defer s.writeMu.Unlock()
 	for i, o := range lines {
-		o.state = lineWritten
-		if n <= 0 {
-			o.state = lineWithdrawn
-		}
+		sent := n > 0
 		n -= len(o.line)
 		lines[i] = nil
+		if s.markOneWritten(o, sent) {
+			s.keepIdle(o.call) // its answer was faster than our return from the write
+		}
 	}
+}
+
+// markOneWritten reports whether the line's call is over already.
+func (s *session) markOneWritten(o *outgoing, sent bool) (released bool) {
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
+	o.state = lineWritten
+	if !sent {
+		o.state = lineWithdrawn
+	}
+	if o.released {
+		o.released, o.state = false, lineQueued
+		return true
+	}
+	return false
 }

@@ -24,6 +24,7 @@ type serverEntry struct {
 	cwd      string
 	disabled bool
 	timeout  time.Duration // 0: the library's default
+	notes    []string      // what in it this host does not act on
 }
 
 // config is what a file says.
@@ -55,8 +56,8 @@ func readConfig(file string) (config, error) {
 }
 
 // parseConfig reads the "mcpServers" object that desktop and editor hosts use.
-// Members that this host does not know are left alone, since each host adds its
-// own. A member that stands twice is refused: most parsers keep one of the two
+// Members that this host does not know are noted and left alone, since each host
+// adds its own. A member that stands twice is refused: most parsers keep one of the two
 // without a word, and a server would be gone.
 func parseConfig(file string, data []byte) (config, error) {
 	// Some editors put a byte order mark in front.
@@ -71,6 +72,11 @@ func parseConfig(file string, data []byte) (config, error) {
 	for _, m := range root {
 		if m.name == "mcpServers" {
 			return p.servers(m.value)
+		}
+	}
+	for _, m := range root {
+		if m.name == "servers" {
+			return config{}, p.errorAt(m.at, `there is no member "mcpServers", but "servers"; rename it`)
 		}
 	}
 	return config{}, p.errorAt(0, `there is no member "mcpServers"`)
@@ -210,7 +216,6 @@ func (p *parser) server(m member) (entry serverEntry, remote bool, err error) {
 		return serverEntry{}, false, err
 	}
 	entry.name = m.name
-	// Members that are not read here are other hosts' own.
 	for _, field := range members {
 		if field.value.isNull() {
 			continue // as good as absent
@@ -222,6 +227,7 @@ func (p *parser) server(m member) (entry serverEntry, remote bool, err error) {
 			return serverEntry{}, false, err
 		}
 	}
+	entry.notes = entryNotes(entry, members)
 	// A disabled entry is kept, whatever it lacks: Health knows it by name.
 	if entry.command != "" || entry.disabled {
 		return entry, false, nil

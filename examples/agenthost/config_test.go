@@ -53,6 +53,7 @@ func TestParseConfigRefuses(t *testing.T) {
 		"text after the end":        {"{}\n{}", 2, 1, ""},
 		"not an object":             {" []", 1, 1, "the configuration must be an object"},
 		"no servers":                {"{}", 1, 1, `there is no member "mcpServers"`},
+		"servers of another host":   {"{\n \"inputs\": [], \"servers\": {}}", 2, 16, `but "servers"; rename it`},
 		"servers are a list":        {`{"mcpServers": []}`, 1, 16, `"mcpServers" must be an object`},
 		"a name twice":              {"{\"mcpServers\": {\n  \"a\": {\"command\": \"x\"},\n  \"a\": {\"command\": \"y\"}\n}}", 3, 3, `the name "a" twice; the first is at line 2, column 3`},
 		"a name twice, escaped":     {"{\"mcpServers\": {\n  \"a\": {\"command\": \"x\"},\n \"\\u0061\": {\"command\": \"y\"}\n}}", 3, 2, `the name "a" twice`},

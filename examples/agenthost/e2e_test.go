@@ -136,22 +136,27 @@ func TestConfigRun(t *testing.T) {
 	}
 	file := writeConfig(t, fmt.Sprintf(`{"mcpServers": {
 		"my notes": {"command": %[1]s, "args": ["%[2]s", "notes"], "x": 1},
-		"index": {"command": %[1]s, "args": ["%[2]s", "index"], "timeout": 5000},
+		"index": {"command": %[1]s, "args": ["%[2]s", "index"], "timeout": 5000, "env": {"KEY": "${KEY}"}},
 		"gone": {"command": "no-such-program-anywhere"},
 		"off": {"command": "no-such-program-anywhere", "disabled": true},
 		"far": {"url": "https://example.com"}
 	}}`, self, demoCommand))
-	out, stderr, status := runHost(t, "-config", file, "-call", `my notes:add_note:{"text":"x"}`)
-	if status != exitDone || stderr != "" {
+	out, stderr, status := runHost(t, "-config", file, "-call", `my notes:add_note:{"text":"x"}`, "-call", "gone:x", "-call", "my notes:y")
+	if status != exitFailed || stderr != "agenthost: -call gone:x failed\n-call my notes:y failed\n" {
 		t.Fatalf("status %d, stderr %q:\n%s", status, stderr, out)
 	}
 	missing := inOrder(out,
 		`skipped: server "far"`,
+		`note: server "my notes": unknown member "x" is ignored`,
+		`note: server "index": "env": "KEY" has a ${...}`,
 		"== start log ==", "my notes: starting", "gone: offline — command not found",
-		"== as servers settle ==", "index: starting → ready",
+		"== as servers settle ==", "waiting for: my notes, index, gone (up to 1m0s)", "index: starting → ready",
 		"== /mcp panel ==", "my notes: ready — 4 tools\n",
+		"== system prompt ==", "my notes: ready — 4 tools\n", "> Search before you add a note",
 		"== tools for the model ==", "find_symbol (reads)",
 		"== calls ==", `{"text":"x"}`, "added",
+		"> mcp__gone__x {}\n  mcp: server \"gone\": call \"x\": ", "command not found",
+		"there is no tool \"mcp__my", // the server is there, and the tool is not
 		`> find_symbol {"name":"hello"}`, "hello is declared in main.go",
 		"== shutdown ==",
 	)
@@ -164,6 +169,8 @@ func TestConfigRun(t *testing.T) {
 func TestRunFails(t *testing.T) {
 	t.Parallel()
 	empty := writeConfig(t, `{"mcpServers": {}}`)
+	disabled := writeConfig(t, `{"mcpServers": {"a": {"disabled": true}, "b": {"url": "https://example.com"}}}`)
+	gone := writeConfig(t, `{"mcpServers": {"a": {"command": "no-such-program-anywhere"}}}`)
 	broken := writeConfig(t, "{\n\"mcpServers\": {}\n\"x\": 1}")
 	tests := map[string]struct {
 		args   []string
@@ -175,10 +182,11 @@ func TestRunFails(t *testing.T) {
 		"an unknown flag":        {[]string{"-what"}, exitUsage, "-what"},
 		"an argument":            {[]string{"file"}, exitUsage, `unexpected argument "file"`},
 		"a bad call":             {[]string{"-call", "x"}, exitUsage, "want server:tool"},
-		"a call that cannot be":  {[]string{"-config", empty, "-call", "a:b"}, exitFailed, "-call a:b failed"},
+		"a call that cannot be":  {[]string{"-config", gone, "-call", "b:c"}, exitFailed, "-call b:c failed"},
 		"help is no failure":     {[]string{"-h"}, exitDone, "-config"},
-		"nothing to do is fine":  {[]string{"-config", empty}, exitDone, ""},
-		"and bounds its waiting": {[]string{"-config", empty, "-wait", "1s"}, exitDone, ""},
+		"no server":              {[]string{"-config", empty}, exitFailed, "no server to start: 0 skipped, 0 disabled"},
+		"no server that starts":  {[]string{"-config", disabled}, exitFailed, "no server to start: 1 skipped, 1 disabled"},
+		"no server that is well": {[]string{"-config", gone}, exitFailed, "no server became ready or degraded"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -198,10 +206,10 @@ type runningHost struct {
 	stderr *bytes.Buffer
 }
 
-// startHost starts the demo and returns when its servers are started.
-func startHost(t *testing.T) *runningHost {
+// startHost starts the program and returns when it has written a line with text.
+func startHost(t *testing.T, text string, args ...string) *runningHost {
 	t.Helper()
-	h := &runningHost{cmd: hostCommand(t), stderr: new(bytes.Buffer)}
+	h := &runningHost{cmd: hostCommand(t, args...), stderr: new(bytes.Buffer)}
 	pipe, err := h.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -216,7 +224,7 @@ func startHost(t *testing.T) *runningHost {
 		if err != nil {
 			t.Fatalf("the host ended early: %v, %s", err, h.stderr)
 		}
-		if strings.Contains(line, "started; no server was waited for") {
+		if strings.Contains(line, text) {
 			return h
 		}
 	}
@@ -235,7 +243,7 @@ func TestSignalsClose(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
-			h := startHost(t)
+			h := startHost(t, "no server was waited for")
 			if err := h.cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
@@ -250,6 +258,29 @@ func TestSignalsClose(t *testing.T) {
 	}
 }
 
+// An interrupt of the wait is said once, and not for each server.
+func TestInterruptIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	self, err := json.Marshal(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := fmt.Sprintf(`{"command": %s, "args": [%q, "index"]}`, self, demoCommand)
+	file := writeConfig(t, fmt.Sprintf(`{"mcpServers": {"a": %[1]s, "b": %[1]s}}`, server))
+	h := startHost(t, "waiting for: a, b (up to 9s)", "-config", file, "-wait", "9s")
+	if err := h.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	out := h.rest()
+	h.cmd.Wait()
+	if got := h.stderr.String(); got != "agenthost: interrupted\n" || h.cmd.ProcessState.ExitCode() != exitFailed {
+		t.Errorf("%v, stderr %q, want that it was interrupted", h.cmd.ProcessState, got)
+	}
+	if strings.Contains(out, "interrupt") || strings.Contains(out, "context") || !strings.Contains(out, "every process has ended") {
+		t.Errorf("it wrote\n%s", out)
+	}
+}
+
 // A host that is killed takes its servers along on Linux, also the one that
 // ignores the end of its input.
 func TestKilledHostLeavesNoServer(t *testing.T) {
@@ -257,7 +288,7 @@ func TestKilledHostLeavesNoServer(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux ends a child with its parent")
 	}
-	h := startHost(t)
+	h := startHost(t, "no server was waited for")
 	servers := childrenOf(t, h.cmd.Process.Pid)
 	if len(servers) < 4 {
 		t.Errorf("the host has %d children, want a server each", len(servers))

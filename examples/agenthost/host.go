@@ -52,6 +52,25 @@ func (h *host) start(ctx context.Context) error {
 	return checkCurated(h.servers, h.static)
 }
 
+// finish closes the host and adds what that fails at to the error of the run. If
+// a signal ended the run, what it was waiting for is of no interest.
+func (h *host) finish(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		err = errInterrupted
+	}
+	return errors.Join(err, h.close())
+}
+
+// state is a server's state of this moment; an unknown one is offline.
+func (h *host) state(server string) mcp.ServerState {
+	for _, health := range h.manager.Health() {
+		if health.Name == server {
+			return health.State
+		}
+	}
+	return mcp.StateOffline
+}
+
 // close ends the servers. A second signal while it waits for them cuts the
 // graces short: Close goes straight to force at the end of its context.
 func (h *host) close() error {
@@ -165,9 +184,9 @@ func listed(server string) expectation {
 	}
 }
 
-// await shows events as they come until each expectation was met once. It waits
-// for news and never looks again after a pause: an event cannot be missed, and
-// nothing is late.
+// await shows events as they come until each expectation was met once. It is for
+// the demo, whose few events are never dropped. A host that must know a state
+// asks Health or WaitForReady.
 func (h *host) await(ctx context.Context, missing ...expectation) error {
 	for len(missing) > 0 {
 		select {
@@ -217,11 +236,15 @@ func (h *host) call(ctx context.Context, name string, args any, approved bool) (
 	return t.call(ctx, args)
 }
 
-// showCall shows a call and what the model gets for it. Errors go to the model
-// word for word: they are written for it.
+// showCall shows a call and what the model gets for it.
 func (h *host) showCall(ctx context.Context, name string, args any, approved bool) error {
 	h.screen.printf("> %s %s", name, compact(args))
-	answer, err := h.call(ctx, name, args, approved)
+	return h.showAnswer(h.call(ctx, name, args, approved))
+}
+
+// showAnswer shows what a call returned. Errors go to the model word for word:
+// they are written for it.
+func (h *host) showAnswer(answer string, err error) error {
 	if err != nil {
 		answer = err.Error()
 	}

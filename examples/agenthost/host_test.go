@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"yagent/mcp"
 )
@@ -59,6 +60,23 @@ func TestNotifyNeverBlocks(t *testing.T) {
 	}
 	if len(h.events) != cap(h.events) {
 		t.Errorf("%d events wait, want %d", len(h.events), cap(h.events))
+	}
+}
+
+// Events that were dropped hold nobody up for long: Health decides.
+func TestCatchUpIsBounded(t *testing.T) {
+	t.Parallel()
+	h, _ := newQuietHost()
+	h.seen["notes"] = mcp.StateReady // and Health says offline, of which no event comes
+	began := time.Now()
+	h.catchUp(t.Context(), "notes")
+	if took := time.Since(began); took > 10*catchUpTime {
+		t.Errorf("it took %v", took)
+	}
+	h.notify(event{server: "notes", state: mcp.StateOffline})
+	h.catchUp(t.Context(), "notes")
+	if len(h.events) != 0 || h.seen["notes"] != mcp.StateOffline {
+		t.Error("the event that was due was not shown")
 	}
 }
 

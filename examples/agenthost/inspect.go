@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"yagent/mcp"
 )
 
+// errNoneReady is the error of a run in which no server could be used.
+var errNoneReady = errors.New("no server became ready or degraded")
+
 // inspect starts the servers of a file, waits for them, lists their tools and
 // tries one of each. What one server fails at is shown, and is no failure of the
-// run; a call that the user asked for is.
+// run; that all of them fail is, and so is a call that the user asked for.
 func (h *host) inspect(ctx context.Context, s settings) error {
 	if err := h.start(ctx); err != nil {
 		return err
@@ -20,50 +24,73 @@ func (h *host) inspect(ctx context.Context, s settings) error {
 	h.screen.section("start log")
 	h.screen.block(h.manager.StatusLines())
 	h.screen.section("as servers settle")
-	h.settle(ctx, s.wait)
+	failed := h.settle(ctx, s.wait)
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // the user has had enough
 	}
 	h.section("/mcp panel")
 	h.screen.block(h.panel())
+	h.section("system prompt")
+	h.screen.block(h.systemPrompt())
 	h.showToolbox()
 	h.section("calls")
-	return errors.Join(h.tryAll(ctx, s.calls), context.Cause(ctx))
+	return errors.Join(failed, h.tryAll(ctx, s.calls))
 }
 
 // settle waits until each server is connected or cannot be, within limit for
 // all. Servers start side by side, so waiting for one after another takes no
-// longer than the slowest.
-func (h *host) settle(ctx context.Context, limit time.Duration) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not settled within %v", limit))
+// longer than the slowest. It is an error if none is connected then.
+func (h *host) settle(ctx context.Context, limit time.Duration) error {
+	names := enabled(h.servers)
+	h.screen.printf("waiting for: %s (up to %v)", strings.Join(names, ", "), limit)
+	waiting, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not settled within %v", limit))
 	defer cancel()
-	for _, s := range h.servers {
-		if s.Disabled {
-			continue
+	failed := errNoneReady
+	for _, name := range names {
+		err := h.manager.WaitForReady(waiting, name)
+		if ctx.Err() != nil {
+			return context.Cause(ctx) // said once, and not for each server
 		}
-		err := h.manager.WaitForReady(ctx, s.Name)
 		if err == nil {
-			err = h.catchUp(ctx, s.Name)
+			failed = nil
+			h.catchUp(ctx, name)
 		}
 		h.showEvents()
 		if err != nil {
 			h.screen.block(excerpt(err.Error())) // the others go on
 		}
 	}
+	return failed
 }
 
-// catchUp shows events until they say what WaitForReady knows already: callbacks
-// come from a goroutine of their own, a moment later.
-func (h *host) catchUp(ctx context.Context, server string) error {
-	for !h.seen[server].CountsTools() {
+// enabled returns the names of the servers that are started.
+func enabled(servers []mcp.ServerConfig) []string {
+	var names []string
+	for _, s := range servers {
+		if !s.Disabled {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// catchUpTime bounds the wait for events, which are for the reader alone.
+const catchUpTime = time.Second
+
+// catchUp shows events until they have told what Health knows already: callbacks
+// come from a goroutine of their own, a moment later. Nothing depends on them:
+// they may have been dropped, so the wait is short.
+func (h *host) catchUp(ctx context.Context, server string) {
+	ctx, cancel := context.WithTimeout(ctx, catchUpTime)
+	defer cancel()
+	for h.seen[server] != h.state(server) {
 		select {
 		case e := <-h.events:
 			h.show(e)
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return
 		}
 	}
-	return nil
 }
 
 // showToolbox shows what the model is offered, and how each tool was judged.
@@ -85,6 +112,9 @@ func (h *host) tryAll(ctx context.Context, asked []plannedCall) error {
 	}
 	found := h.manager.Tools()
 	for _, s := range h.servers {
+		if ctx.Err() != nil {
+			break
+		}
 		mine := func(call plannedCall) bool { return call.server == s.Name }
 		if !slices.ContainsFunc(asked, mine) && slices.ContainsFunc(found, func(t mcp.ServerTool) bool { return t.Server == s.Name }) {
 			h.tryOne(ctx, s.Name, found)
@@ -109,6 +139,11 @@ func (h *host) try(ctx context.Context, call plannedCall) error {
 	name := modelName(call.server, call.tool)
 	if slices.Contains(curated[call.server], call.tool) {
 		name = call.tool
+	}
+	if _, err := h.toolbox().find(name); err != nil && h.state(call.server) != mcp.StateReady {
+		// Its server listed nothing. The library knows why, and says so.
+		h.screen.printf("> %s %s", name, compact(call.args))
+		return h.showAnswer(answer(h.manager.Call(ctx, call.server, call.tool, call.args)))
 	}
 	return h.showCall(ctx, name, call.args, call.approved)
 }

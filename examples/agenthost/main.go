@@ -11,7 +11,8 @@
 //
 // A host has these jobs, each in a file of its own:
 //
-//   - config.go reads the "mcpServers" file that other hosts use;
+//   - config.go reads the "mcpServers" file that other hosts use, notes.go says
+//     what in it is not acted on;
 //   - env.go decides what a server sees of the environment;
 //   - names.go gives tools names that a model's API accepts;
 //   - hints.go judges whether a tool may run without asking;
@@ -114,6 +115,9 @@ func newLogger(stderr io.Writer, verbose bool) *slog.Logger {
 // end it without closing its servers.
 var endSignals = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
 
+// errInterrupted is the error of a run that a signal ended.
+var errInterrupted = errors.New("interrupted")
+
 // serve runs the demo or the servers of a file. A signal ends what is being
 // waited for, by the context; the servers do not live by that context and are
 // closed in good order afterwards.
@@ -134,12 +138,33 @@ func serveFile(ctx context.Context, s settings, screen *screen, logger *slog.Log
 	if err != nil {
 		return err
 	}
+	if err := reportConfig(screen, cfg); err != nil {
+		return err
+	}
+	h := newHost(screen, serverConfigs(cfg.servers), mcp.ManagerOptions{Logger: logger})
+	defer func() { err = h.finish(ctx, err) }()
+	return h.inspect(ctx, s)
+}
+
+// reportConfig shows what in a file this host does not act on. It is an error if
+// that is every server.
+func reportConfig(screen *screen, cfg config) error {
 	for _, reason := range cfg.skipped {
 		screen.printf("skipped: %s", reason)
 	}
-	h := newHost(screen, serverConfigs(cfg.servers), mcp.ManagerOptions{Logger: logger})
-	defer func() { err = errors.Join(err, h.close()) }()
-	return h.inspect(ctx, s)
+	disabled := 0
+	for _, s := range cfg.servers {
+		for _, note := range s.notes {
+			screen.printf("note: server %q: %s", s.name, note)
+		}
+		if s.disabled {
+			disabled++
+		}
+	}
+	if disabled == len(cfg.servers) {
+		return fmt.Errorf("no server to start: %d skipped, %d disabled", len(cfg.skipped), disabled)
+	}
+	return nil
 }
 
 // serveTour runs the demo. Its pauses are short because a person watches; the
@@ -154,6 +179,6 @@ func serveTour(ctx context.Context, screen *screen, logger *slog.Logger) (err er
 		ReconnectBackoff: func(int) time.Duration { return demoBackoff },
 		ShutdownGrace:    demoGrace,
 	})
-	defer func() { err = errors.Join(err, h.close()) }()
+	defer func() { err = h.finish(ctx, err) }()
 	return h.tour(ctx)
 }

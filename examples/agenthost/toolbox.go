@@ -100,21 +100,41 @@ func answer(result *mcp.CallToolResult, err error) (string, error) {
 	return text, nil
 }
 
-// resultText joins the contents of a result. A host with a model that sees
-// images would hand those on; this one names them.
+// resultText joins the contents of a result.
 func resultText(result *mcp.CallToolResult) string {
 	var parts []string
 	for _, content := range result.Content {
-		if content.Type == "text" {
-			parts = append(parts, content.Text)
-		} else {
-			parts = append(parts, fmt.Sprintf("[%s, %d bytes]", content.Type, len(content.Raw)))
-		}
+		parts = append(parts, contentText(content))
 	}
 	if len(parts) == 0 && result.StructuredContent != nil {
 		return string(result.StructuredContent)
 	}
 	return strings.Join(parts, "\n")
+}
+
+// contentText is one content as text. A host with a model that sees images would
+// hand those on; this one names them. What cannot be decoded, or is of a kind that
+// nobody knows yet, is named by what the server called it.
+func contentText(content mcp.Content) string {
+	switch content.Type {
+	case "text":
+		return content.Text
+	case "image", "audio":
+		if blob, err := content.Blob(); err == nil {
+			return fmt.Sprintf("[%s, %s, %d bytes]", content.Type, blob.MIMEType, len(blob.Data))
+		}
+	case "resource":
+		if resource, err := content.Resource(); err == nil && resource.Blob == nil {
+			return resource.Text
+		} else if err == nil {
+			return fmt.Sprintf("[resource %s, %s, %d bytes]", resource.URI, resource.MIMEType, len(resource.Blob))
+		}
+	case "resource_link":
+		if link, err := content.ResourceLink(); err == nil {
+			return fmt.Sprintf("[resource %s, not read]", link.URI)
+		}
+	}
+	return fmt.Sprintf("[%s, %d bytes of JSON]", content.Type, len(content.Raw))
 }
 
 // compact shows arguments on one line, in the form in which they are sent.

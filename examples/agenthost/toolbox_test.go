@@ -70,7 +70,9 @@ func TestToolboxResolvesNames(t *testing.T) {
 func TestAnswer(t *testing.T) {
 	t.Parallel()
 	text := mcp.Content{Type: "text", Text: "one"}
-	image := mcp.Content{Type: "image", Raw: json.RawMessage(`{"type":"image"}`)}
+	content := func(kind, members string) *mcp.CallToolResult {
+		return &mcp.CallToolResult{Content: []mcp.Content{text, {Type: kind, Raw: json.RawMessage(`{"type":"` + kind + `",` + members + `}`)}}}
+	}
 	tests := map[string]struct {
 		result *mcp.CallToolResult
 		err    error
@@ -78,7 +80,12 @@ func TestAnswer(t *testing.T) {
 		wantIs error
 	}{
 		"texts":            {&mcp.CallToolResult{Content: []mcp.Content{text, text}}, nil, "one\none", nil},
-		"an image between": {&mcp.CallToolResult{Content: []mcp.Content{text, image}}, nil, "one\n[image, 16 bytes]", nil},
+		"an image":         {content("image", `"data":"AAECAw==","mimeType":"image/png"`), nil, "one\n[image, image/png, 4 bytes]", nil},
+		"a broken image":   {content("image", `"data":"?"`), nil, "one\n[image, 27 bytes of JSON]", nil},
+		"a text resource":  {content("resource", `"resource":{"uri":"a:b","text":"two"}`), nil, "one\ntwo", nil},
+		"a binary one":     {content("resource", `"resource":{"uri":"a:b","mimeType":"x/y","blob":"AAEC"}`), nil, "one\n[resource a:b, x/y, 3 bytes]", nil},
+		"a link":           {content("resource_link", `"uri":"a:b","name":"b"`), nil, "one\n[resource a:b, not read]", nil},
+		"a later kind":     {content("smell", `"x":1`), nil, "one\n[smell, 22 bytes of JSON]", nil},
 		"structured alone": {&mcp.CallToolResult{StructuredContent: json.RawMessage(`{"n":1}`)}, nil, `{"n":1}`, nil},
 		"nothing":          {&mcp.CallToolResult{}, nil, "", nil},
 		"the tool failed":  {&mcp.CallToolResult{Content: []mcp.Content{text}, IsError: true}, nil, "", errToolFailed},
