@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"yagent/mcp/supervise"
 )
 
 // processHelperEnv names the helper that a re-executed test binary is to be.
@@ -23,6 +26,7 @@ var processHelpers = map[string]func(args []string){
 	"eof":        func([]string) { helperEOF() },
 	"ignore-eof": func([]string) { helperIgnoreEOF() },
 	"immortal":   func([]string) { helperImmortal() },
+	"host":       func([]string) { helperHost() },
 	"exit":       helperExit,
 	"flood":      func([]string) { helperFlood() },
 	"burst":      func([]string) { helperBurst() },
@@ -115,6 +119,31 @@ func helperIgnoreEOF() {
 func helperImmortal() {
 	signal.Ignore()
 	helperIgnoreEOF()
+}
+
+// helperHost starts a child that ignores everything, tells its number, and waits
+// to be killed.
+func helperHost() {
+	grp := supervise.New(context.Background(), "host", nil)
+	spawner, err := newSpawner(grp)
+	if err != nil {
+		panic(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	child, err := spawner.start(context.Background(), grp, processSpec{
+		name: "child", command: self, env: helperEnviron("immortal"), grace: time.Minute,
+	})
+	if err != nil {
+		panic(err)
+	}
+	if _, err := child.Read(make([]byte, 64)); err != nil {
+		panic(err)
+	}
+	fmt.Println(child.PID())
+	time.Sleep(time.Minute)
 }
 
 // helperExit exits with a status once its input ends. It says something on

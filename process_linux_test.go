@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // The end of a child is awaited without a thread of its own.
@@ -121,4 +123,40 @@ func TestProcessReapedBySomebodyElse(t *testing.T) {
 	if exit := p.ExitError(); exit.Status != -1 || exit.Err == nil {
 		t.Errorf("ended with %#v, want an unknown status and the error", exit)
 	}
+}
+
+// A host that is killed can end nothing, so the system must: also a child that
+// ignores the end of its input and every signal that can be ignored.
+func TestProcessDiesWithItsHost(t *testing.T) {
+	host := startChild(t, "host")
+	buffer := make([]byte, 64)
+	n, err := host.Read(buffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := strconv.Atoi(strings.TrimSpace(string(buffer[:n])))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !isRunning(child) {
+		t.Fatal("the child is not running")
+	}
+	host.Kill() // the child has a group of its own
+	<-host.Exited()
+	for deadline := time.Now().Add(5 * time.Second); isRunning(child); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			_ = syscall.Kill(child, syscall.SIGKILL)
+			t.Fatal("the child outlives its host")
+		}
+	}
+}
+
+// isRunning reports whether a process is there and not only waits to be reaped.
+func isRunning(pid int) bool {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	_, after, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ")
+	return !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X")
 }
