@@ -173,7 +173,8 @@ func NewMCPClient(cfg ClientConfig) *MCPClient {
 // background, see [MCPClient.WaitForReady]. The context bounds the start alone,
 // but the goroutines join the supervise.Group it carries, if any. A client that
 // a Manager gave is started by its Manager. After the connection has ended,
-// Start begins a new one. The errors are [ErrStarted], a *[StartError], the
+// Start begins a new one. A client without a Manager does not reconnect by
+// itself. The errors are [ErrStarted], a *[StartError], the
 // context's, and supervise.ErrDraining in a group that drains.
 func (c *MCPClient) Start(ctx context.Context) error {
 	if c.stop != nil {

@@ -6,7 +6,8 @@
 // [MCPClient] is the handle on one server, and works without a Manager too. The
 // package gives out plain data ([DiscoveredTool], [ServerHealth]) and knows
 // nothing of a host: it reads no configuration file and, but for PATH to find
-// commands, no environment variable, and it needs the standard library and golang.org/x/sync alone.
+// commands, no environment variable. It needs the standard library,
+// golang.org/x/sync, and supervise beside it.
 //
 // # Promises
 //
@@ -17,20 +18,19 @@
 //     dead one is offline in milliseconds, and a reason from a fixed set says why.
 //   - No answer is lost, and none reaches the wrong caller. What a server wrote
 //     before its end is delivered first.
-//   - No call is ever sent twice. An error says that nothing was sent
-//     ([ErrNotSent]), or that the request may have taken effect without an
-//     answer ([ErrOutcomeUnknown]); any other error of a call is an answer.
-//   - No process is left behind. After Close returns there is no child, and
-//     none appears; on Linux none that this package started survives a host
-//     that was killed.
-//   - Everything is bounded: messages, pages, tools, queues, retries, and the
-//     time of every phase.
+//   - No call is ever sent twice, and every error says whether it may have taken
+//     effect; see Errors below.
+//   - No process is left behind. After Close returns nil there is no child, and
+//     none appears; on Linux none survives a host that was killed, but for what
+//     is said below to be out of reach.
+//   - Whatever a server can cause is bounded: messages, pages, tools, queues,
+//     retries, and the time of every phase.
 //   - One server's failure is its own.
 //
 // # A server's life
 //
-// A server is in one of five states. [StateStarting]: its process was started
-// and the handshake or the list is due. [StateReady]: it listed tools.
+// A server is in one of five states. [StateStarting]: it was started for the
+// first time and the handshake or the list is due. [StateReady]: it listed tools.
 // [StateDegraded]: it is connected, but lists no tools, or the list could not be
 // had; calls go through. [StateOffline]: no connection; it comes back by itself
 // unless its [Reason] is permanent. [StateDisabled]: switched off.
@@ -38,14 +38,17 @@
 // The handshake may take minutes, for instance over a cold index. Nothing but
 // its answer, the end of the connection, or a shutdown ends the wait for it.
 // ManagerOptions.ReadyTimeout (15 min) only changes what the status says.
-// StartupTimeout (60 s) bounds each tools/list as a whole, RequestTimeout (30 s)
-// every other request.
+// RequestTimeout (30 s) bounds each request but the handshake, each page of a list
+// too; StartupTimeout (60 s) bounds the Manager's whole list.
 //
-// The end of a process, or of its output, is an event: calls in flight fail at
-// once with an [ExitError], the server goes offline, and a reconnect begins.
-// Pauses start at 500 ms and double up to 60 s, ±20 %. After 5 attempts in a row
-// the server is given up. The count starts anew only after a proven connection:
-// one that was up for 60 s, or served a call after 10 s. What cannot heal by
+// The end of a process, or of its output, is an event: calls in flight fail as
+// soon as what it had written is delivered (500 ms at most), with an [ExitError]
+// if the process has ended; the server goes offline, and a reconnect begins. It
+// stays offline while it is brought back, and turns starting only if the new
+// handshake outlasts ReadyTimeout. Pauses start at 500 ms and double up to 60 s,
+// ±20 %. After 5 attempts in a row the server is given up. The count starts anew
+// after Reconnect, or after a proven connection: one that was up for 60 s, or
+// answered a call when it had been up for 10 s. What cannot heal by
 // itself (command not found, not executable, directory not found, no common
 // protocol version) is not retried. [Manager.Reconnect] starts over at any time.
 //
@@ -54,8 +57,32 @@
 // Reconnect causes another.
 //
 // The list of tools is asked for after each connect and whenever the server says
-// that it changed, at most every 100 ms, and up to 5 s apart while it goes on
-// saying so. The last good list is kept through an outage for [Manager.Tools].
+// that it changed: 100 ms after the listing before at the earliest, and while
+// notices keep coming the pauses grow to 5 s. The last good list is kept through
+// an outage, and through failed listings, for [Manager.Tools].
+//
+// A client without a Manager does not come back by itself: call Start again.
+//
+// # Errors
+//
+// Every error of an operation on a server is a *[ServerError] that wraps what
+// follows, except [ErrIndexBuilding], whose text goes to a model as it is.
+//
+//   - [ErrNotSent] is wrapped wherever nothing was sent, and the call may be
+//     repeated: beside ErrIndexBuilding, [ErrUnknownServer], [ErrDisabled],
+//     [ErrOffline], [ErrInvalidArguments], and beside [ErrClosed] and the end of
+//     a context when they came in time.
+//   - [ErrOutcomeUnknown] is wrapped where the request was written, at least in
+//     part, and not answered: beside ErrClosed, an [ExitError], the end of a
+//     context, or a bound that ended the connection.
+//   - *[RPCError], [ErrMalformed] and [ErrTooLarge] without either mean that the
+//     server answered; the call may have taken effect.
+//
+// The end of a caller's context is wrapped as context.Canceled or
+// context.DeadlineExceeded with its cause, RequestTimeout as DeadlineExceeded.
+//
+// Before Start, calls give ErrOffline and Reconnect gives [ErrNotReady], while
+// WaitForReady waits. After Close, all of them give ErrClosed.
 //
 // # The status text
 //
@@ -64,27 +91,32 @@
 // reason or a count does, so they are safe in a prompt and kind to its cache.
 // Details, which may be a server's words, are in [ServerHealth].
 //
-// Names, descriptions and schemas of tools, instructions, results, and the texts
-// of RPCError and ExitError are the server's words. Tools' names and descriptions
-// come as they are, line breaks and escapes included.
+// Everything in a tool, the names in ToolsChange, instructions and results are
+// the server's words as they are, line breaks and escapes included. Texts of
+// errors, ServerHealth.Detail and what is logged may quote a server, cleaned of
+// control characters and cut: fit for a tool's result, not for a system prompt.
 //
 // # Bounds
 //
-// Settable ones stand at their fields. The others, each an error that names it
-// when it is reached:
+// Settable ones stand at their fields. The others, where reaching one is an
+// [ErrTooLarge] that names it, if nothing else is said:
 //
 //   - 20 pages and 10,000 tools a list; all pages together MaxMessageBytes.
 //   - 100,000 pieces of content a result, 100,000 messages a batch, 10,000 levels
 //     of nesting.
-//   - A line longer than MaxMessageBytes fails the call it answers, where its id
-//     shows at the start or the end, and is skipped where it answers none;
-//     otherwise, and after 1 GiB without an end, it ends the connection.
+//   - A line longer than MaxMessageBytes is not stored. If its first or last bytes
+//     show the id of a call, that call fails; if they show a request or a
+//     notification, it is skipped; if they show neither, or it has no end after
+//     1 GiB, the connection ends.
 //   - 1,024 lines or 4 MiB that wait to be written without a caller (answers to
 //     the server, cancellations); more end the connection.
 //   - A half-written line with no byte moving in either direction for
 //     RequestTimeout ends the connection.
-//   - What a process wrote before its end is delivered within 500 ms.
-//   - 4 KiB of stderr are kept, and 2 KiB of a fault's text.
+//   - What a process wrote before its end has 500 ms to arrive; only another
+//     process that holds the pipe can use them up.
+//   - 4 KiB of stderr are kept, and 2 KiB of a fault's text; the rest is dropped.
+//
+// A host's own calls are bounded by MaxInFlight, if set, and arguments by nothing.
 //
 // # Concurrency
 //
@@ -97,10 +129,12 @@
 //   - The pointer from Manager.Client is good for the Manager's whole life,
 //     through crashes and reconnects. It is nil for unknown and disabled servers only.
 //   - Callbacks come one at a time for each server, in order, on a goroutine of
-//     their own. They may call the Manager, except Close and ForceClose. A slow
-//     one delays the next of its server and nothing else; at most 128 wait, and
+//     their own. They may call the Manager, except Close and ForceClose. A panic
+//     in one is logged. A slow one delays the next of its server and Close, and
+//     nothing else; at most 128 wait, and
 //     then changes of tools are merged and the oldest changes of state dropped.
 //     While the host drains its group the last ones come one server after another.
+//     None comes after Close returned nil.
 //   - Results are the caller's. Tools are shared: their raw JSON and their
 //     annotations must not be changed.
 //
@@ -123,13 +157,14 @@
 //	mcp/refresh-NAME    lists again
 //	mcp/callbacks-NAME  calls the host
 //
-// and for each Manager, the first for each client of its own, too:
+// and for each Manager:
 //
-//	mcp/spawn           starts the processes, on one thread
+//	mcp/spawn           starts the processes, on one thread (also for a client without a Manager)
 //	mcp/manager         closes the Manager when the host drains its group
 //
 // A host that keeps its own goroutines in a supervise.Group puts it into Start's
-// context: the Manager's goroutines are then counted and drained with it.
+// context with supervise.With: the Manager's goroutines are then counted and
+// drained with it.
 //
 // # Shutdown
 //
@@ -137,8 +172,8 @@
 // grace; SIGTERM to its process group; 2 s grace; SIGKILL to the group; reap. A
 // server that exits meanwhile gets no further signal. At the end of Close's
 // context, on a second Close, and on ForceClose, it is SIGKILL right away. Then
-// all goroutines are joined, for which those calls take 2 s more at most. Windows has no SIGTERM: there the end of input, both
-// graces and the end of the Job Object follow each other.
+// all goroutines are joined, which takes 2 s more at most. Windows has no SIGTERM: there it is the end of input,
+// twice the grace, and the end of the Job Object.
 //
 // # What is out of reach
 //
@@ -156,7 +191,8 @@
 //   - Refuse duplicate server names in its configuration.
 //   - Compute each server's environment: ServerConfig.Env is complete, and nil
 //     inherits the host's own, secrets included.
-//   - Call Close before it exits.
-//   - Pass errors of calls to the model as they are. [ErrIndexBuilding] is a
-//     sentence written for it.
+//   - Call Close, or drain the group, before it exits.
+//   - Pass errors of calls to the model as results of the tool. [ErrIndexBuilding]
+//     is a sentence written for it.
+//   - Ask StatusLines whenever it shows the text; that costs no I/O.
 package mcp

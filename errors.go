@@ -30,7 +30,7 @@ var (
 	// server reconnected while the request was in flight.
 	ErrClosed = errors.New("closed by the host")
 
-	// ErrStarted: Start was called a second time.
+	// ErrStarted: the Manager was started before, or the client has a connection.
 	ErrStarted = errors.New("already started")
 
 	// ErrNotSent: no byte of the request reached the server, so it may be

@@ -85,7 +85,7 @@ type ManagerOptions struct {
 	// slow or panicking one delays only the next of the same server, while
 	// those of other servers go on beside it. They may
 	// call the Manager, except Close and ForceClose, which would wait for
-	// themselves until their context ends. A host that needs the present does
+	// themselves until they run out of time. A host that needs the present does
 	// not collect changes: it asks Tools and StatusLines.
 	OnToolsChanged func(ToolsChange)
 	OnStateChange  func(StateChange)
@@ -266,11 +266,10 @@ func (m *Manager) clientConfig(cfg ServerConfig) ClientConfig {
 // cannot be started is offline with its reason, and no error of Start. The only
 // errors are [ErrStarted] and [ErrClosed].
 //
-// ctx bounds the starting alone: servers not yet started at its end are started
-// by their reconnects. Processes do not live by it. If it carries a
+// ctx bounds the starting alone: if it ends early, the rest is started in the
+// background all the same, as by a reconnect. Processes do not live by it. If it carries a
 // supervise.Group, the Manager's goroutines count there, and draining that
-// group closes the Manager: its servers then have their graces, and a Close
-// beside it hurries them.
+// group closes the Manager: its servers then have their graces.
 func (m *Manager) Start(ctx context.Context) error {
 	if err := m.open(ctx); err != nil {
 		if errors.Is(err, ErrClosed) {
@@ -598,7 +597,7 @@ func (m *Manager) WaitForReady(ctx context.Context, name string) error {
 
 // Close ends all servers, each as [MCPClient.Shutdown] does, all at once, and
 // joins everything the Manager runs, within ctx; a context without a deadline
-// gets 10 s. At the end of ctx, or when Close is called a second time, the
+// gets 10 s, so give it one if ShutdownGrace is over 4 s. At the end of ctx, or when Close is called a second time, the
 // processes are killed and joined still, which takes 2 s at most. It returns nil when nothing is left,
 // otherwise a *supervise.DrainError that names what is: a callback of the
 // host's, most likely. Calls in flight get [ErrClosed]. It may be called before

@@ -11,8 +11,9 @@ type ServerState uint8
 
 const (
 	// StateOffline: no usable connection. Reason says whether it comes back by
-	// itself. Next: StateReady, StateDegraded, or StateStarting when a
-	// reconnected process takes longer than ReadyTimeout over its handshake.
+	// itself. Next: StateReady, StateDegraded, or StateStarting at the first
+	// start and when a reconnected process takes longer than ReadyTimeout over
+	// its handshake.
 	StateOffline ServerState = iota
 
 	// StateDisabled: switched off by configuration; no process, no line in the
@@ -129,7 +130,8 @@ type ServerHealth struct {
 	State  ServerState
 	Reason Reason // empty when ready or disabled
 
-	// Tools counts the server's tools, Curated those of them that are named in
+	// Tools counts the server's tools, also those of the last good list while a
+	// later one failed; Curated counts those of them that are named in
 	// ServerConfig.Curated. Both are 0 unless State.CountsTools.
 	Tools   int
 	Curated int
