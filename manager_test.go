@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -225,6 +226,32 @@ func TestManager_GivesUpAfterMaxAttempts(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantReady(t, m, "s")
+	})
+}
+
+// The log tells the whole story of an outage, and how it ended.
+func TestManager_LogTellsOfTheEnds(t *testing.T) {
+	policy(t, func(t *testing.T, h *memoryHost) {
+		var log strings.Builder
+		h.modeOf = func(cfg ClientConfig, n int) (string, error) {
+			if n > 1 {
+				return "", errors.New("out of something")
+			}
+			return cfg.Command, nil
+		}
+		m := h.started(t, ManagerOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))}, ServerConfig{Name: "s", Command: "plain"})
+		wantReady(t, m, "s")
+		h.last("s").die(3, "")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		rest := log.String()
+		for _, want := range []string{"msg=connected server=s state=ready tools=2", `msg="server offline" server=s`, "msg=reconnecting server=s attempt=1", `msg="gave up" server=s attempts=5`} {
+			_, after, found := strings.Cut(rest, want)
+			if !found {
+				t.Errorf("the log does not say %q in its turn:\n%s", want, log.String())
+			}
+			rest = after
+		}
 	})
 }
 

@@ -135,17 +135,21 @@ func (m *Manager) startReconnect(l *life, first func(context.Context, *life) boo
 // nextRound counts an attempt and sleeps its backoff. It reports false when
 // there is nothing more to try.
 func (m *Manager) nextRound(ctx context.Context, l *life) bool {
-	s, attempt := l.server, 0
+	s, attempt, gaveUp := l.server, 0, false
 	m.update(s, func() {
 		switch {
 		case l.over || !l.reconnecting:
 		case s.attempts >= m.opts.MaxReconnectAttempts:
+			gaveUp = true
 			m.giveUpLocked(l)
 		default:
 			s.attempts++
 			attempt = s.attempts
 		}
 	})
+	if gaveUp {
+		m.log.Warn("gave up", "server", s.cfg.Name, "attempts", m.opts.MaxReconnectAttempts)
+	}
 	if attempt == 0 {
 		return false
 	}
@@ -319,6 +323,10 @@ func (m *Manager) markConnected(l *life, sess *session, list toolList, err error
 			refresh = l.refresh.ask()
 		}
 	})
+	if current {
+		health := l.server.now.Load().health
+		m.log.Info("connected", "server", health.Name, "state", health.State.String(), "tools", health.Tools)
+	}
 	if refresh {
 		m.startRefresh(l, sess)
 	}
