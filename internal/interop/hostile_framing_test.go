@@ -225,7 +225,7 @@ func TestHostile_unreadable(t *testing.T) {
 			var err error
 			eventually(t, "a line that was skipped", func() bool {
 				err = h.WaitForReady(shortly(t, 50*time.Millisecond), "bad")
-				return err == nil || strings.Contains(err.Error(), "not JSON-RPC")
+				return err == nil || strings.Contains(err.Error(), "JSON-RPC message")
 			})
 			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, mcp.ErrNotReady) || !strings.Contains(err.Error(), shown) {
 				t.Errorf("got %v, want ErrNotReady at the deadline that shows %s", err, shown)

@@ -472,7 +472,15 @@ func TestHostile_signals(t *testing.T) {
 				_, err := h.Call(h.patient(), "bad", "sleep", map[string]int{"ms": 60_000})
 				failed <- err
 			}()
-			h.call("bad", "echo", nil) // so that the other one is sent, most likely
+			asked := 0
+			eventually(t, "the call has arrived", func() bool {
+				asked++
+				var seen struct{ Methods map[string]int }
+				if err := json.Unmarshal([]byte(h.call("bad", "stats", nil).Text()), &seen); err != nil {
+					t.Fatal(err)
+				}
+				return seen.Methods["tools/call"] > asked
+			})
 			if err := syscall.Kill(h.health("bad").PID, signal); err != nil {
 				t.Fatal(err)
 			}
