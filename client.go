@@ -61,7 +61,13 @@ type ClientConfig struct {
 	// again after SIGTERM. 0 or less: 2 s.
 	ShutdownGrace time.Duration
 
-	// ClientInfo is announced in the handshake. Without a name: "yagent-mcp".
+	// Protocol pins the server's era; 0 finds it out. ProbeTimeout is how long
+	// that waits for an answer to server/discover before it sends initialize
+	// as well. 0 or less: 5 s.
+	Protocol     Protocol
+	ProbeTimeout time.Duration
+
+	// ClientInfo is announced to the server. Without a name: "yagent-mcp".
 	ClientInfo Implementation
 
 	// Logger gets what happens on the connection; nil discards it.
@@ -88,11 +94,14 @@ type MCPClient struct {
 
 	instructions atomic.Value // string; replaced by each handshake
 	current      atomic.Pointer[session]
+	renewing     atomic.Bool // the session ended, but only to start the server once more
 
 	mu sync.Mutex // guards the fields below
 
 	news  chan struct{} // closed, and replaced, when readiness may have changed
 	fault error         // why the server cannot become ready; nil while it may
+
+	verdict era // of the last connection; eraUnknown before it, and after it was refused
 
 	// Of a client of its own.
 	starting bool             // a Start is under way
@@ -154,6 +163,9 @@ func NewMCPClient(cfg ClientConfig) *MCPClient {
 	if cfg.ShutdownGrace <= 0 {
 		cfg.ShutdownGrace = defaultShutdownGrace
 	}
+	if cfg.ProbeTimeout <= 0 {
+		cfg.ProbeTimeout = defaultProbeTimeout
+	}
 	cfg.ClientInfo.Name = cmp.Or(cfg.ClientInfo.Name, "yagent-mcp")
 	cfg.ClientInfo.Version = cmp.Or(cfg.ClientInfo.Version, "0")
 	c := &MCPClient{cfg: cfg, log: guardedLogger(cfg.Logger).With("server", cfg.Name), news: make(chan struct{})}
@@ -182,7 +194,7 @@ func (c *MCPClient) Start(ctx context.Context) error {
 	c.setFault(nil)
 	spawner, err := newSpawner(grp)
 	if err == nil {
-		_, err = c.connect(ctx, grp, spawner.startPeer, noOwner{c})
+		err = c.launch(ctx, grp, spawner.startPeer)
 	}
 	if err != nil {
 		c.setFault(err)
@@ -191,13 +203,22 @@ func (c *MCPClient) Start(ctx context.Context) error {
 	return nil
 }
 
+// launch connects a client of its own for the first time in its domain.
+func (c *MCPClient) launch(ctx context.Context, grp *supervise.Group, start startFunc) error {
+	s, err := c.connect(ctx, grp, start, noOwner{c})
+	if err == nil && s.opening.era == eraUnknown {
+		err = grp.Go("mcp/renew-"+c.cfg.Name, func(ctx context.Context) { c.awaitRenewal(ctx, grp, start, s) })
+	}
+	return err
+}
+
 // claimStart reports whether a start may begin: one at a time may, and none
 // while there is a connection.
 func (c *MCPClient) claimStart() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.current.Load()
-	if c.starting || s != nil && !s.isDone() {
+	if c.starting || c.renewing.Load() || s != nil && !s.isDone() {
 		return false
 	}
 	c.starting = true
@@ -235,12 +256,17 @@ func (c *MCPClient) reportPanic(p *supervise.PanicError) {
 // connect starts the server and attaches a session to the handle, once the
 // session before is joined and reaped. The caller drains grp in the end.
 func (c *MCPClient) connect(ctx context.Context, grp *supervise.Group, start startFunc, o owner) (*session, error) {
+	c.renewing.Store(false) // a renewal that this one takes the place of
+	return c.connectBy(ctx, grp, start, o, c.nextOpening())
+}
+
+func (c *MCPClient) connectBy(ctx context.Context, grp *supervise.Group, start startFunc, o owner, by opening) (*session, error) {
 	if last := c.current.Load(); last != nil {
 		if err := last.grp.Drain(ctx); err != nil {
 			return nil, err
 		}
 	}
-	s := newSession(c, grp, o)
+	s := newSession(c, grp, o, by)
 	p, err := start(ctx, s.grp, c.cfg)
 	if err != nil {
 		return nil, errors.Join(err, s.grp.Drain(context.WithoutCancel(ctx)))
@@ -351,14 +377,26 @@ func (c *MCPClient) CallTool(ctx context.Context, name string, args any) (*CallT
 
 // readySession returns the session that can carry a request now.
 func (c *MCPClient) readySession() (*session, error) {
+	renewing := c.isRenewing() // asked on both sides of the new session's arrival
 	s := c.current.Load()
-	switch {
-	case s == nil || !c.IsAlive():
+	switch alive := s != nil && c.IsAlive(); {
+	case !alive && !renewing && !c.isRenewing():
 		return nil, notSent(c.offline())
-	case !s.isReady():
+	case !alive || !s.isReady():
 		return nil, &indexBuildingError{c.cfg.Name}
 	}
 	return s, nil
+}
+
+// isRenewing reports whether there is no connection only because the server is
+// being started once more, as a part of its start.
+func (c *MCPClient) isRenewing() bool {
+	if !c.renewing.Load() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fault == nil
 }
 
 // offline says that there is no connection, and why, as far as it is known.
@@ -471,6 +509,8 @@ type session struct {
 	grp    *supervise.Group
 	peer   peer
 
+	opening opening
+
 	// Closed once each, by the goroutine named.
 	ready      chan struct{} // handshake: done, hello is set
 	outputDone chan struct{} // readLoop: the server's output has ended
@@ -482,10 +522,15 @@ type session struct {
 	hurryOnce  sync.Once
 
 	hello  handshakeResult // set before ready is closed
+	era    era             // the same
+	meta   []byte          // the same; what each request says in _meta, nil in the legacy era
 	opened time.Time       // when ready was closed; a long handshake proves nothing
+	acked  chan struct{}   // cap 1: the server has opened the subscription
+	afresh error           // set before lost is closed: why the server has to be started once more
 	faults chan error      // cap 1: the first fault that must end the connection
 	wakeup chan struct{}   // cap 1: the queue has lines, or has ended
 	proven atomic.Bool     // it served a call when it was old enough
+	fated  atomic.Bool     // taken once: by welcome, or by watch for a server to be started once more
 	stall  stallClock
 
 	lastID atomic.Int64 // ids of requests: integers from 1, never used twice
@@ -520,6 +565,8 @@ type call struct {
 type request struct {
 	method  string
 	params  func(dst []byte) ([]byte, error) // appends the params; nil: none
+	id      int64                            // 0: the next one; a probe has its own
+	meta    []byte                           // goes into the params as it is; nil: none
 	timeout time.Duration                    // 0: ctx alone bounds it
 	forever bool                             // the handshake: never cancelled on the wire
 }
@@ -530,10 +577,11 @@ const (
 	maxIdleLine  = 16 << 10
 )
 
-func newSession(c *MCPClient, parent *supervise.Group, o owner) *session {
+func newSession(c *MCPClient, parent *supervise.Group, o owner, by opening) *session {
 	s := &session{
 		client:     c,
 		owner:      o,
+		opening:    by,
 		log:        c.log,
 		ready:      make(chan struct{}),
 		outputDone: make(chan struct{}),
@@ -542,6 +590,7 @@ func newSession(c *MCPClient, parent *supervise.Group, o owner) *session {
 		lost:       make(chan struct{}),
 		done:       make(chan struct{}),
 		hurry:      make(chan struct{}),
+		acked:      make(chan struct{}, 1),
 		faults:     make(chan error, 1),
 		wakeup:     make(chan struct{}, 1),
 		pending:    make(map[int64]*call),
@@ -566,6 +615,7 @@ func (s *session) attach(p peer) {
 	c.current.Store(s)
 	c.closed.Store(false)
 	c.running.Store(true)
+	c.renewing.Store(false)
 	s.owner.connected(s)
 	if s.grp.Go("mcp/read-"+c.cfg.Name, s.readLoop) != nil {
 		close(s.outputDone)
@@ -633,8 +683,11 @@ func (s *session) doRequest(ctx context.Context, r request) ([]byte, error) {
 // begin encodes a request, registers it for its answer and queues its line.
 func (s *session) begin(r request) (*call, error) {
 	c := s.takeCall()
-	c.id = s.lastID.Add(1)
-	line, err := appendRequest(c.line[:0], c.id, r.method, r.params)
+	c.id = r.id
+	if c.id == 0 {
+		c.id = s.lastID.Add(1)
+	}
+	line, err := appendRequest(c.line[:0], c.id, r.method, r.meta, r.params)
 	if err != nil {
 		s.putCall(c)
 		return nil, notSent(fmt.Errorf("%w: %w", ErrInvalidArguments, err))
@@ -698,6 +751,13 @@ func (s *session) takePending(id int64) *call {
 	c := s.pending[id]
 	delete(s.pending, id)
 	return c
+}
+
+// isPending reports whether a request still waits for its answer.
+func (s *session) isPending(id int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pending[id] != nil
 }
 
 // answer hands a call what came for it. The caller took it out of pending.
@@ -858,12 +918,12 @@ func (s *session) route(line []byte, m message, owned bool) {
 
 // receiveAnswer pairs an answer with its request.
 func (s *session) receiveAnswer(line []byte, m message, owned bool) {
-	id, ok := parseID(m.id)
+	id, ok := parseAnswerID(m.id)
 	if !ok {
 		s.noteOrphan(line, m)
 		return
 	}
-	if m.id[0] == '"' {
+	if m.id[0] == '"' && !isProbeID(id) {
 		s.noteStringID(m.id)
 	}
 	c := s.takePending(id)
@@ -894,7 +954,9 @@ func (s *session) receiveFromServer(line []byte, m message) {
 	case !ok:
 		s.noteNoise(line)
 	case m.id == nil || string(m.id) == "null":
-		s.receiveNotification(method)
+		s.receiveNotification(method, m.params)
+	case s.isModern():
+		s.log.Warn("dropped a request of the server's: the modern era has none", "method", cleanText(method, 64))
 	case method == "ping":
 		s.sendJSON(&outgoing{line: appendResult(nil, m.id, []byte("{}"))})
 	default:
@@ -903,9 +965,12 @@ func (s *session) receiveFromServer(line []byte, m message) {
 }
 
 // receiveNotification acts on the notifications known here and ignores the rest.
-func (s *session) receiveNotification(method string) {
-	if method == "notifications/tools/list_changed" {
+func (s *session) receiveNotification(method string, params []byte) {
+	switch method {
+	case "notifications/tools/list_changed":
 		s.owner.listChanged(s)
+	case "notifications/subscriptions/acknowledged":
+		s.noteAcknowledged(params)
 	}
 }
 
@@ -915,7 +980,7 @@ func (s *session) receiveNotification(method string) {
 func (s *session) receiveOverlong(over *overlongLine) {
 	tooLarge := fmt.Errorf("%w of %d bytes a message", ErrTooLarge, over.limit)
 	if raw, ok := over.id(); ok {
-		if id, ok := parseID(raw); ok {
+		if id, ok := parseAnswerID(raw); ok {
 			if c := s.takePending(id); c != nil {
 				c.answer(nil, tooLarge)
 			}

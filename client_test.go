@@ -39,10 +39,11 @@ const (
 	scriptHello   = `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"},"instructions":"read first"}`
 )
 
-// newScript makes a client that is not started yet.
+// newScript makes a client that is not started yet. It is pinned to the legacy
+// era, so that the first line of each connection is initialize.
 func newScript(t *testing.T, change func(*ClientConfig)) *script {
 	t.Helper()
-	cfg := ClientConfig{Name: "srv", RequestTimeout: scriptTimeout}
+	cfg := ClientConfig{Name: "srv", RequestTimeout: scriptTimeout, Protocol: ProtocolLegacy}
 	if change != nil {
 		change(&cfg)
 	}
