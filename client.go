@@ -559,6 +559,7 @@ type call struct {
 	result []byte // raw, owned
 	err    error  // the answer was an error, or none will come
 	lost   bool   // the connection ended first; err says why
+	held   bool   // it is idle, but the writer may still have its line
 }
 
 // request is what doRequest is asked to do.
@@ -575,6 +576,9 @@ const (
 	// maxIdleCalls and maxIdleLine bound what a session keeps for reuse.
 	maxIdleCalls = 64
 	maxIdleLine  = 16 << 10
+
+	// typicalLine has room for most requests without their _meta.
+	typicalLine = 256
 )
 
 func newSession(c *MCPClient, parent *supervise.Group, o owner, by opening) *session {
@@ -687,7 +691,7 @@ func (s *session) begin(r request) (*call, error) {
 	if c.id == 0 {
 		c.id = s.lastID.Add(1)
 	}
-	line, err := appendRequest(c.line[:0], c.id, r.method, r.meta, r.params)
+	line, err := appendRequest(slices.Grow(c.line[:0], typicalLine+len(r.meta)), c.id, r.method, r.meta, r.params)
 	if err != nil {
 		s.putCall(c)
 		return nil, notSent(fmt.Errorf("%w: %w", ErrInvalidArguments, err))
@@ -768,32 +772,53 @@ func (c *call) answer(result []byte, err error) {
 
 // takeCall returns a call for use: an idle one, or a new one.
 func (s *session) takeCall() *call {
+	c := s.takeIdle()
+	if c != nil && c.held && !s.resetLine(&c.outgoing) {
+		s.keepIdle(c)
+		c = nil
+	}
+	if c != nil {
+		c.held = false
+		return c
+	}
+	c = &call{answered: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+	c.timer.Stop()
+	c.claimed = true
+	return c
+}
+
+// takeIdle takes an idle call other than the one that came last, if there are
+// two: its line is more likely to be free.
+func (s *session) takeIdle() *call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last := len(s.idle) - 1
 	if last < 0 {
-		c := &call{answered: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
-		c.timer.Stop()
-		c.claimed = true
-		return c
+		return nil
 	}
-	c := s.idle[last]
+	c := s.idle[0]
+	s.idle[0] = s.idle[last]
 	s.idle = s.idle[:last]
 	return c
 }
 
-// putCall keeps a finished call for reuse, unless the writer may still read its
-// line or the line has grown large.
-func (s *session) putCall(c *call) {
-	c.timer.Stop()
-	if !s.resetLine(&c.outgoing) || cap(c.line) > maxIdleLine {
-		return
-	}
-	c.result, c.err, c.lost = nil, nil, false
+func (s *session) keepIdle(c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.idle) < maxIdleCalls {
 		s.idle = append(s.idle, c)
+	}
+}
+
+// putCall keeps a finished call for reuse, unless its line has grown large. The
+// writer may still hold the line: an answer can be faster than the end of the
+// write that it answers.
+func (s *session) putCall(c *call) {
+	c.timer.Stop()
+	c.held = !s.resetLine(&c.outgoing)
+	c.result, c.err, c.lost = nil, nil, false
+	if cap(c.line) <= maxIdleLine {
+		s.keepIdle(c)
 	}
 }
 

@@ -229,7 +229,7 @@ func (s *script) roundTrip() {
 // kinds are all the errors that a caller can tell apart with errors.Is.
 var kinds = []error{
 	ErrUnknownServer, ErrDisabled, ErrOffline, ErrNotReady, ErrClosed, ErrStarted, ErrNotSent, ErrOutcomeUnknown, ErrMalformed,
-	ErrTooLarge, ErrInvalidArguments, ErrNoCommonVersion, ErrHandshakeFailed, ErrIndexBuilding, context.Canceled, context.DeadlineExceeded,
+	ErrTooLarge, ErrInvalidArguments, ErrInputRequired, ErrNoCommonVersion, ErrHandshakeFailed, ErrIndexBuilding, context.Canceled, context.DeadlineExceeded,
 }
 
 // wantKinds checks that err is of the kinds given and of no other, and that its

@@ -70,7 +70,9 @@ var eraTests = []struct {
 }{
 	{"legacy only", func(*actor) {}, latestVersion, 1, 0, 1},
 	{"modern only", (*actor).beModern, latestModern, 1, 0, 1},
-	{"both", func(a *actor) { a.answers("server/discover", discovered("2024-11-05", "2025-11-25", "2026-07-28", "2099-01-01")) }, latestModern, 1, 0, 1},
+	{"both", func(a *actor) {
+		a.answers("server/discover", discovered("2024-11-05", "2025-11-25", "2026-07-28", "2099-01-01"))
+	}, latestModern, 1, 0, 1},
 
 	{"silent on the probe", func(a *actor) { a.ignore("server/discover") }, latestVersion, 1, 5 * time.Second, 1},
 	{"silent, then slow", func(a *actor) {

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,11 @@ import (
 // In the modern era a server tells of changes only those who asked to be told,
 // with a request that stays open for as long as they want to hear.
 
-// errNotAcknowledged is why a subscription is given up.
-var errNotAcknowledged = errors.New("the server did not acknowledge it")
+// Why a subscription is no more, where the server gives no error.
+var (
+	errNotAcknowledged   = errors.New("the server did not acknowledge it")
+	errSubscriptionEnded = errors.New("the server ended the subscription")
+)
 
 // startListening asks to be told when the list of tools changes, if the server
 // says that it can. Each connection asks anew.
@@ -23,8 +27,8 @@ func (s *session) startListening() {
 
 // listen holds the subscription open. That it fails or ends harms nobody: the
 // list is then as old as the connection.
-func (s *session) listen(ctx context.Context) {
-	ctx, hangUp := context.WithCancelCause(ctx)
+func (s *session) listen(life context.Context) {
+	ctx, hangUp := context.WithCancelCause(life)
 	defer hangUp(nil)
 	_ = s.grp.Go("mcp/listen-ack-"+s.client.cfg.Name, func(context.Context) { s.awaitAcknowledged(ctx, hangUp) })
 	_, err := s.exchange(ctx, request{
@@ -33,8 +37,8 @@ func (s *session) listen(ctx context.Context) {
 			return append(dst, `{"notifications":{"toolsListChanged":true}}`...), nil
 		},
 	})
-	if !isClosed(s.closing) {
-		s.log.Warn("the server does not tell any more when its tools change", "cause", err)
+	if life.Err() == nil && !isClosed(s.closing) {
+		s.log.Warn("the server will not tell when its tools change", "cause", cmp.Or(err, errSubscriptionEnded))
 	}
 }
 
