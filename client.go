@@ -499,8 +499,8 @@ func expired(ctx context.Context) context.Context {
 	return ctx
 }
 
-// session is one connection, from spawn to end, and is never used again. Its
-// goroutines (read, write, handshake, watch) belong to grp.
+// session is one connection, from spawn to end, and is never used again. All its
+// goroutines belong to grp.
 type session struct {
 	// Set once, before any of its goroutines runs.
 	client *MCPClient
