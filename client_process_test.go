@@ -473,6 +473,12 @@ var fakeModes = map[string]fakeMode{
 		take: on("server/discover", func(f *fakeServer, m fakeMessage) { f.result(m, discovered("2026-07-28")) }),
 	},
 
+	// Does not survive a request before initialize, as many servers.
+	"die-on-probe": {take: on("server/discover", func(f *fakeServer, m fakeMessage) {
+		fmt.Fprintln(f.stderr, "expected initialize, got "+m.Method)
+		f.exit(1)
+	})},
+
 	// Never answers the handshake, in either era.
 	"no-initialize": {take: func(f *fakeServer, m fakeMessage) bool {
 		return m.Method == "initialize" || m.Method == "server/discover"

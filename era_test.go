@@ -651,3 +651,21 @@ func TestProbeIDs(t *testing.T) {
 		}
 	}
 }
+
+// TestEra_DiesOnTheProbe, with real children.
+func TestEra_DiesOnTheProbe(t *testing.T) {
+	c := readyFakeClient(t, "die-on-probe", nil)
+	result, err := c.CallTool(within(t), "echo", nil)
+	if err != nil || result.Text() != "die-on-probe echo {}" {
+		t.Errorf("got %v, %v", result, err)
+	}
+	m := NewManager([]ServerConfig{fakeConfig(t, "s", "die-on-probe")}, ManagerOptions{
+		ReconnectBackoff: func(int) time.Duration { t.Error("that was no crash"); return 0 },
+	})
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close(context.Background())
+	wantReady(t, m, "s")
+	wantEcho(t, m, "s", `die-on-probe echo {"a":1}`)
+}
