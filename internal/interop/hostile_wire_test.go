@@ -115,6 +115,8 @@ func TestHostile_wire_malformed(t *testing.T) {
 		"content an object":        `,"result":{"content":{"type":"text","text":"ok"}}`,
 		"isError a string":         `,"result":{"content":[],"isError":"yes"}`,
 		"isError a number":         `,"result":{"content":[],"isError":1}`,
+		"a result too deep":        `,"result":{"x":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`,
+		"an error too deep":        `,"error":{"data":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := puppeteer(t, once())
@@ -134,7 +136,7 @@ func TestHostile_wire_errors(t *testing.T) {
 		`false`, `true`, `0`, `""`, `"text"`, `[]`, `[1]`, `{}`, `{"code":0,"message":"zero"}`, `{"code":null,"message":null}`,
 		`{"code":"-32000","message":{"text":"an object"}}`, `{"code":-32000,"message":"line\nbreak \u001b[31mred"}`,
 		`{"code":9223372036854775808,"message":"over int64"}`, `{"code":-32042,"message":"url","data":{"elicitations":[{"url":"https://example.com"}]}}`,
-		`{"message":"half \ud83d"}`, `{"data":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`,
+		`{"message":"half \ud83d"}`, `{"data":` + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + `}`,
 	} {
 		t.Run(fmt.Sprintf("%.40s", raw), func(t *testing.T) {
 			h := puppeteer(t, once())
