@@ -50,22 +50,33 @@ func wantReadyTB(b testing.TB, m *Manager) {
 
 var benchArguments = json.RawMessage(`{"query":"x"}`)
 
-// TestCallAllocations holds what a call may cost in garbage, which is exact
-// where times are not. The race detector allocates on its own, so under it only
-// the answers are looked at.
-func TestCallAllocations(t *testing.T) {
-	m := benchManager(t, "minimal")
+// measureCall returns what a call of a server in this mode costs in garbage,
+// which is exact where times are not.
+func measureCall(t *testing.T, mode string) (allocs float64, size uint64) {
+	m := benchManager(t, mode)
 	call := func() {
 		result, err := m.Call(context.Background(), "s", "echo", benchArguments)
 		if err != nil || result.Text() != "hello, world" {
 			t.Fatalf("got %v, %v", result, err)
 		}
 	}
-	if allocs := testing.AllocsPerRun(2000, call); allocs > 6 && !raceEnabled {
-		t.Errorf("%v allocations a call, want 6 at most", allocs)
+	return testing.AllocsPerRun(2000, call), bytesPerRun(2000, call)
+}
+
+// TestCallAllocations holds what a call may cost, in both eras. The race detector
+// allocates on its own, so under it only the answers are looked at.
+func TestCallAllocations(t *testing.T) {
+	legacy, legacySize := measureCall(t, "minimal")
+	modern, modernSize := measureCall(t, "minimal-modern")
+	t.Logf("a legacy call: %v allocations, %d bytes; a modern one: %v, %d", legacy, legacySize, modern, modernSize)
+	if raceEnabled {
+		return
 	}
-	if size := bytesPerRun(2000, call); size > 400 && !raceEnabled {
-		t.Errorf("%d bytes a call, want 400 at most", size)
+	if legacy > 6 || legacySize > 400 {
+		t.Errorf("%v allocations, %d bytes a call, want 6 and 400 at most", legacy, legacySize)
+	}
+	if modern > legacy+1 || modernSize > 400 {
+		t.Errorf("%v allocations, %d bytes a modern call, want one more than %v, and 400, at most", modern, modernSize, legacy)
 	}
 }
 
@@ -88,8 +99,11 @@ func TestCallMiB(t *testing.T) {
 	}
 }
 
-func BenchmarkCall(b *testing.B) {
-	m := benchManager(b, "minimal")
+func BenchmarkCall(b *testing.B)       { benchCall(b, "minimal") }
+func BenchmarkCallModern(b *testing.B) { benchCall(b, "minimal-modern") }
+
+func benchCall(b *testing.B, mode string) {
+	m := benchManager(b, mode)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := m.Call(context.Background(), "s", "echo", benchArguments); err != nil {

@@ -63,7 +63,13 @@ type ClientConfig struct {
 	// again after SIGTERM. 0 or less: 2 s.
 	ShutdownGrace time.Duration
 
-	// ClientInfo is announced in the handshake. Without a name: "yagent-mcp".
+	// Protocol pins the server's era; 0 finds it out. ProbeTimeout is how long
+	// that waits for an answer to server/discover before it sends initialize
+	// as well. 0 or less: 5 s.
+	Protocol     Protocol
+	ProbeTimeout time.Duration
+
+	// ClientInfo is announced to the server. Without a name: "yagent-mcp".
 	ClientInfo Implementation
 
 	// Logger gets what happens on the connection; nil discards it. It is called
@@ -91,11 +97,14 @@ type MCPClient struct {
 
 	instructions atomic.Value // string; replaced by each handshake
 	current      atomic.Pointer[session]
+	renewing     atomic.Bool // the session ended, but only to start the server once more
 
 	mu sync.Mutex // guards the fields below
 
 	news  chan struct{} // closed, and replaced, when readiness may have changed
 	fault error         // why the server cannot become ready; nil while it may
+
+	verdict era // of the last connection; eraUnknown before it, and after it was refused
 
 	// Of a client of its own.
 	starting bool             // a Start is under way
@@ -157,6 +166,9 @@ func NewMCPClient(cfg ClientConfig) *MCPClient {
 	if cfg.ShutdownGrace <= 0 {
 		cfg.ShutdownGrace = defaultShutdownGrace
 	}
+	if cfg.ProbeTimeout <= 0 {
+		cfg.ProbeTimeout = defaultProbeTimeout
+	}
 	cfg.Args, cfg.Env = slices.Clone(cfg.Args), slices.Clone(cfg.Env)
 	cfg.ClientInfo.Name = cmp.Or(cfg.ClientInfo.Name, "yagent-mcp")
 	cfg.ClientInfo.Version = cmp.Or(cfg.ClientInfo.Version, "0")
@@ -193,7 +205,7 @@ func (c *MCPClient) Start(ctx context.Context) error {
 	c.setFault(nil)
 	spawner, err := newSpawner(grp)
 	if err == nil {
-		_, err = c.connect(ctx, grp, spawner.startPeer, noOwner{c})
+		err = c.launch(ctx, grp, spawner.startPeer)
 	}
 	if err != nil {
 		c.setFault(err)
@@ -202,13 +214,23 @@ func (c *MCPClient) Start(ctx context.Context) error {
 	return nil
 }
 
+// launch connects a client of its own for the first time in its domain.
+func (c *MCPClient) launch(ctx context.Context, grp *supervise.Group, start startFunc) error {
+	s, err := c.connect(ctx, grp, start, noOwner{c})
+	if err == nil && s.opening.era == eraUnknown {
+		err = grp.Go("mcp/renew-"+c.cfg.Name, func(ctx context.Context) { c.awaitRenewal(ctx, grp, start, s) })
+	}
+	return err
+}
+
 // claimStart reports whether a start may begin: one at a time may, and none
-// while there is a connection.
+// while there is a connection, or a start that takes a second process goes on.
 func (c *MCPClient) claimStart() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.current.Load()
-	if c.starting || s != nil && !isClosed(s.closing) {
+	renewing := c.renewing.Load() && c.fault == nil
+	if c.starting || renewing || s != nil && !isClosed(s.closing) {
 		return false
 	}
 	c.starting = true
@@ -246,12 +268,21 @@ func (c *MCPClient) reportPanic(p *supervise.PanicError) {
 // connect starts the server and attaches a session to the handle, once the
 // session before is joined and reaped. The caller drains grp in the end.
 func (c *MCPClient) connect(ctx context.Context, grp *supervise.Group, start startFunc, o owner) (*session, error) {
+	c.renewing.Store(false) // a renewal that this one takes the place of
+	s, err := c.connectBy(ctx, grp, start, o, c.nextOpening())
+	if err != nil {
+		c.renewing.Store(false) // the session before may have asked for one at its very end
+	}
+	return s, err
+}
+
+func (c *MCPClient) connectBy(ctx context.Context, grp *supervise.Group, start startFunc, o owner, by opening) (*session, error) {
 	if last := c.current.Load(); last != nil {
 		if err := last.grp.Drain(ctx); err != nil {
 			return nil, err
 		}
 	}
-	s := newSession(c, grp, o)
+	s := newSession(c, grp, o, by)
 	p, err := start(ctx, s.grp, c.cfg)
 	if err != nil {
 		return nil, errors.Join(err, s.grp.Drain(context.WithoutCancel(ctx)))
@@ -365,14 +396,26 @@ func (c *MCPClient) CallTool(ctx context.Context, name string, args any) (*CallT
 
 // readySession returns the session that can carry a request now.
 func (c *MCPClient) readySession() (*session, error) {
+	renewing := c.isRenewing() // asked on both sides of the new session's arrival
 	s := c.current.Load()
-	switch {
-	case s == nil || !c.IsAlive():
+	switch alive := s != nil && c.IsAlive(); {
+	case !alive && !renewing && !c.isRenewing():
 		return nil, notSent(c.offline())
-	case !s.isReady():
+	case !alive || !s.isReady():
 		return nil, &indexBuildingError{c.cfg.Name}
 	}
 	return s, nil
+}
+
+// isRenewing reports whether there is no connection only because the server is
+// being started once more, as a part of its start.
+func (c *MCPClient) isRenewing() bool {
+	if !c.renewing.Load() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fault == nil
 }
 
 // offline says that there is no connection, and why, as far as it is known.
@@ -483,8 +526,8 @@ func expired(ctx context.Context) context.Context {
 	return ctx
 }
 
-// session is one connection, from spawn to end, and is never used again. Its
-// goroutines (read, write, handshake, watch) belong to grp.
+// session is one connection, from spawn to end, and is never used again. All its
+// goroutines belong to grp.
 type session struct {
 	// Set once, before any of its goroutines runs.
 	client *MCPClient
@@ -492,6 +535,8 @@ type session struct {
 	log    *slog.Logger
 	grp    *supervise.Group
 	peer   peer
+
+	opening opening
 
 	// Closed once each, by the goroutine named.
 	ready      chan struct{} // handshake: done, hello is set
@@ -504,10 +549,15 @@ type session struct {
 	hurryOnce  sync.Once
 
 	hello  handshakeResult // set before ready is closed
+	era    era             // the same
+	meta   []byte          // the same; what each request says in _meta, nil in the legacy era
 	opened time.Time       // when ready was closed; a long handshake proves nothing
+	acked  chan struct{}   // cap 1: the server has opened the subscription
+	afresh error           // set before lost is closed: why the server has to be started once more
 	faults chan error      // cap 1: the first fault that must end the connection
 	wakeup chan struct{}   // cap 1: the queue has lines, or has ended
 	proven atomic.Bool     // it served a call when it was old enough
+	fated  atomic.Bool     // taken once: by welcome, or by watch for a server to be started once more
 	stall  stallClock
 
 	lastID atomic.Int64 // ids of requests: integers from 1, never used twice
@@ -542,6 +592,8 @@ type call struct {
 type request struct {
 	method  string
 	params  func(dst []byte) ([]byte, error) // appends the params; nil: none
+	id      int64                            // 0: the next one; a probe has its own
+	meta    []byte                           // goes into the params as it is; nil: none
 	timeout time.Duration                    // 0: ctx alone bounds it
 	forever bool                             // the handshake: never cancelled on the wire
 }
@@ -550,12 +602,16 @@ const (
 	// maxIdleCalls and maxIdleLine bound what a session keeps for reuse.
 	maxIdleCalls = 64
 	maxIdleLine  = 16 << 10
+
+	// typicalLine has room for most requests without their _meta.
+	typicalLine = 256
 )
 
-func newSession(c *MCPClient, parent *supervise.Group, o owner) *session {
+func newSession(c *MCPClient, parent *supervise.Group, o owner, by opening) *session {
 	s := &session{
 		client:     c,
 		owner:      o,
+		opening:    by,
 		log:        c.log,
 		ready:      make(chan struct{}),
 		outputDone: make(chan struct{}),
@@ -564,6 +620,7 @@ func newSession(c *MCPClient, parent *supervise.Group, o owner) *session {
 		lost:       make(chan struct{}),
 		done:       make(chan struct{}),
 		hurry:      make(chan struct{}),
+		acked:      make(chan struct{}, 1),
 		faults:     make(chan error, 1),
 		wakeup:     make(chan struct{}, 1),
 		pending:    make(map[int64]*call),
@@ -588,6 +645,7 @@ func (s *session) attach(p peer) {
 	c.current.Store(s)
 	c.closed.Store(false)
 	c.running.Store(true)
+	c.renewing.Store(false)
 	if s.grp.Context().Err() != nil {
 		s.kill() // whoever wanted it killed may have come and gone
 	}
@@ -658,8 +716,11 @@ func (s *session) doRequest(ctx context.Context, r request) ([]byte, error) {
 // begin encodes a request, registers it for its answer and queues its line.
 func (s *session) begin(r request) (*call, error) {
 	c := s.takeCall()
-	c.id = s.lastID.Add(1)
-	line, err := appendRequest(c.line[:0], c.id, r.method, r.params)
+	c.id = r.id
+	if c.id == 0 {
+		c.id = s.lastID.Add(1)
+	}
+	line, err := appendRequest(slices.Grow(c.line[:0], typicalLine+len(r.meta)), c.id, r.method, r.meta, r.params)
 	if err != nil {
 		s.putCall(c)
 		return nil, notSent(fmt.Errorf("%w: %w", ErrInvalidArguments, err))
@@ -723,6 +784,13 @@ func (s *session) takePending(id int64) *call {
 	c := s.pending[id]
 	delete(s.pending, id)
 	return c
+}
+
+// isPending reports whether a request still waits for its answer.
+func (s *session) isPending(id int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pending[id] != nil
 }
 
 // answer hands a call what came for it. The caller took it out of pending.
@@ -889,12 +957,12 @@ func (s *session) route(line []byte, m message, owned bool) {
 
 // receiveAnswer pairs an answer with its request.
 func (s *session) receiveAnswer(line []byte, m message, owned bool) {
-	id, ok := parseID(m.id)
+	id, ok := parseAnswerID(m.id)
 	if !ok {
 		s.noteOrphan(line, m)
 		return
 	}
-	if m.id[0] == '"' {
+	if m.id[0] == '"' && !isProbeID(id) {
 		s.noteStringID(m.id)
 	}
 	c := s.takePending(id)
@@ -927,7 +995,9 @@ func (s *session) receiveFromServer(line []byte, m message) {
 	case !ok:
 		s.noteNoise(line)
 	case m.id == nil || string(m.id) == "null":
-		s.receiveNotification(method)
+		s.receiveNotification(method, m.params)
+	case s.isModern():
+		s.log.Warn("dropped a request of the server's: the modern era has none", "method", cleanText(method, 64))
 	case method == "ping":
 		s.sendJSON(&outgoing{line: appendResult(nil, m.id, []byte("{}"))})
 	default:
@@ -936,9 +1006,12 @@ func (s *session) receiveFromServer(line []byte, m message) {
 }
 
 // receiveNotification acts on the notifications known here and ignores the rest.
-func (s *session) receiveNotification(method string) {
-	if method == "notifications/tools/list_changed" {
+func (s *session) receiveNotification(method string, params []byte) {
+	switch method {
+	case "notifications/tools/list_changed":
 		s.owner.listChanged(s)
+	case "notifications/subscriptions/acknowledged":
+		s.noteAcknowledged(params)
 	}
 }
 
@@ -948,7 +1021,7 @@ func (s *session) receiveNotification(method string) {
 func (s *session) receiveOverlong(over *overlongLine) {
 	tooLarge := fmt.Errorf("%w of %d bytes a message", ErrTooLarge, over.limit)
 	if raw, ok := over.id(); ok {
-		if id, ok := parseID(raw); ok {
+		if id, ok := parseAnswerID(raw); ok {
 			if c := s.takePending(id); c != nil {
 				c.answer(nil, tooLarge)
 			}

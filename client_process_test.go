@@ -468,7 +468,18 @@ var fakeModes = map[string]fakeMode{
 	"minimal":     {boot: func(f *fakeServer) { serveMinimal(f, "hello, world") }},
 	"minimal-mib": {boot: func(f *fakeServer) { serveMinimal(f, strings.Repeat("0123456789abcdef", 1<<16)) }},
 
-	// Never answers the handshake.
+	"minimal-modern": {
+		boot: func(f *fakeServer) { serveMinimal(f, "hello, world") },
+		take: on("server/discover", func(f *fakeServer, m fakeMessage) { f.result(m, discovered("2026-07-28")) }),
+	},
+
+	// Does not survive a request before initialize, as many servers.
+	"die-on-probe": {take: on("server/discover", func(f *fakeServer, m fakeMessage) {
+		fmt.Fprintln(f.stderr, "expected initialize, got "+m.Method)
+		f.exit(1)
+	})},
+
+	// Never answers the handshake, in either era.
 	"no-initialize": {take: func(f *fakeServer, m fakeMessage) bool {
 		return m.Method == "initialize" || m.Method == "server/discover"
 	}},

@@ -40,10 +40,11 @@ const (
 	scriptHello   = `{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"},"instructions":"read first"}`
 )
 
-// newScript makes a client that is not started yet.
+// newScript makes a client that is not started yet. It is pinned to the legacy
+// era, so that the first line of each connection is initialize.
 func newScript(t *testing.T, change func(*ClientConfig)) *script {
 	t.Helper()
-	cfg := ClientConfig{Name: "srv", RequestTimeout: scriptTimeout}
+	cfg := ClientConfig{Name: "srv", RequestTimeout: scriptTimeout, Protocol: ProtocolLegacy}
 	if change != nil {
 		change(&cfg)
 	}
@@ -229,7 +230,7 @@ func (s *script) roundTrip() {
 // kinds are all the errors that a caller can tell apart with errors.Is.
 var kinds = []error{
 	ErrUnknownServer, ErrDisabled, ErrOffline, ErrNotReady, ErrClosed, ErrStarted, ErrNotSent, ErrOutcomeUnknown, ErrMalformed,
-	ErrTooLarge, ErrInvalidArguments, ErrNoCommonVersion, ErrHandshakeFailed, ErrIndexBuilding, context.Canceled, context.DeadlineExceeded,
+	ErrTooLarge, ErrInvalidArguments, ErrInputRequired, ErrNoCommonVersion, ErrHandshakeFailed, ErrIndexBuilding, context.Canceled, context.DeadlineExceeded,
 }
 
 // wantKinds checks that err is of the kinds given and of no other, and that its

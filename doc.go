@@ -77,12 +77,38 @@
 //     context, or a bound that ended the connection.
 //   - *[RPCError], [ErrMalformed] and [ErrTooLarge] without either mean that the
 //     server answered; the call may have taken effect.
+//   - [ErrInputRequired] means that a modern server answered with questions, and
+//     waits for their answers before it does what was asked.
 //
 // The end of a caller's context is wrapped as context.Canceled or
 // context.DeadlineExceeded with its cause, RequestTimeout as DeadlineExceeded.
 //
 // Before Start, calls give ErrOffline and Reconnect gives [ErrNotReady], while
 // WaitForReady waits. After Close, all of them give ErrClosed.
+//
+// # Two eras of the protocol
+//
+// Legacy servers (versions 2024-10-07 to 2025-11-25) open a connection with the
+// initialize handshake. Modern ones (2026-07-28) have none: each request says in
+// its _meta who asks and in which version, and changes of the list are told on a
+// subscription. Which one a server is, is found out when it is first connected,
+// unless its Protocol is pinned, and remembered for its reconnects:
+//
+//   - It gets server/discover. A result with a version that both speak settles it.
+//   - An error leads to initialize in the same process, and so does a silence of
+//     ProbeTimeout (5 s); then whichever answer comes first counts, and a result
+//     of server/discover before one of initialize. Silence ends nothing.
+//   - A server that dies of the question, refuses initialize after it, or says to
+//     speak legacy versions alone is started once more and gets initialize only.
+//     That is a part of its start: it is no crash, no attempt and no other state,
+//     and takes two processes at most. If it fails, the error tells of both.
+//   - An era that was remembered and is refused is forgotten: that attempt has
+//     failed, and the next one finds out anew.
+//
+// What differs is hidden from calls, but for [ErrInputRequired]: a modern server
+// may ask for input before it answers. A subscription that such a server does not
+// acknowledge within RequestTimeout, or ends, is not asked for again on that
+// connection: a warning is logged, and the list stays that of the connect.
 //
 // # The status text
 //
@@ -156,6 +182,11 @@
 //	mcp/reconnect-NAME  brings a server back
 //	mcp/refresh-NAME    lists again
 //	mcp/callbacks-NAME  calls the host
+//	mcp/probe-NAME      waits for the answer to server/discover
+//	mcp/initialize-NAME waits for that to initialize meanwhile
+//	mcp/renew-NAME      starts the server of a client of its own once more
+//	mcp/listen-NAME     holds a modern server's subscription open
+//	mcp/listen-ack-NAME waits until it is
 //
 // and for each Manager:
 //

@@ -57,6 +57,10 @@ var (
 	// version that this package does not speak.
 	ErrNoCommonVersion = errors.New("no common protocol version")
 
+	// ErrInputRequired: the server asks for input, of the user or the model,
+	// before it answers, and this client offers none.
+	ErrInputRequired = errors.New("the server asks for input that this client does not offer")
+
 	// ErrHandshakeFailed: the server refused the handshake.
 	ErrHandshakeFailed = errors.New("the handshake failed")
 )
@@ -152,6 +156,16 @@ func (e *HandshakeError) Error() string { return fmt.Sprintf("%v: %v", ErrHandsh
 // Unwrap makes every refused handshake an ErrHandshakeFailed.
 func (e *HandshakeError) Unwrap() []error { return []error{ErrHandshakeFailed, e.Err} }
 
+// attemptError is how an attempt to connect failed that took two processes: the
+// first one was probed for its era, the last one was not.
+type attemptError struct{ last, first error }
+
+func (e *attemptError) Error() string {
+	return fmt.Sprintf("%v; its process before, which was asked with server/discover first: %v", e.last, e.first)
+}
+
+func (e *attemptError) Unwrap() []error { return []error{e.last, e.first} }
+
 // indexBuildingError is ErrIndexBuilding with the server it came from. Its text
 // is the sentinel's alone: it goes to a model word for word.
 type indexBuildingError struct{ server string }
@@ -188,6 +202,7 @@ var advices = []struct {
 	{ErrInvalidArguments, "Pass a JSON object"},
 	{ErrStarted, "Shut it down before you start it again"},
 	{ErrNotSent, "It had no effect: it may be repeated"},
+	{ErrInputRequired, "Call it with arguments that leave nothing to ask for, or do without it"},
 	{ErrNoCommonVersion, "Use a version of the server that speaks one of these"},
 	{ErrTooLarge, "The server did answer, so a call may have taken effect. Ask for less, or raise the limit"},
 	{ErrMalformed, "The server did answer, so a call may have taken effect. It is at fault: to repeat the request will hardly help"},

@@ -2,7 +2,6 @@ package mcp
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,23 +16,42 @@ type handshakeResult = initializeResult
 // the end of the connection or a shutdown ends the wait: a server may build an
 // index first. It is the one place that knows how a connection is opened.
 func (s *session) handshake(ctx context.Context) {
-	hello, err := s.initialize(ctx)
+	hello, err := s.open(ctx)
 	switch {
 	case err == nil:
 		s.welcome(hello)
 	case ctx.Err() == nil:
-		s.fail(&HandshakeError{Server: s.client.cfg.Name, Err: fmt.Errorf("%w%s", err, s.hint())})
+		s.fail(s.handshakeFault(err))
 	}
 }
 
-// welcome makes the session ready. The server must hear so before the first
+// handshakeFault ends a session whose handshake came to nothing. That a
+// remembered era does not fit any more is no lasting fault: it will be found out
+// anew.
+func (s *session) handshakeFault(err error) error {
+	if s.opening.remembered && errors.Is(err, ErrNoCommonVersion) {
+		err = errors.New(err.Error())
+	}
+	return &HandshakeError{Server: s.client.cfg.Name, Err: fmt.Errorf("%w%s", err, s.hint())}
+}
+
+// welcome makes the session ready. A legacy server must hear so before the first
 // request, and the queue keeps the order.
 func (s *session) welcome(hello handshakeResult) {
-	s.hello, s.opened = hello, time.Now()
+	if !s.fated.CompareAndSwap(false, true) {
+		return // it died with its answer, and is being started once more
+	}
+	s.hello, s.era, s.opened = hello, eraOf(hello.version), time.Now()
 	s.client.instructions.Store(hello.instructions)
-	s.sendJSON(&outgoing{line: appendNotification(nil, "notifications/initialized", nil)})
+	if s.era == eraModern {
+		s.meta = appendMeta(nil, hello.version, s.client.cfg.ClientInfo)
+	} else {
+		s.sendJSON(&outgoing{line: appendNotification(nil, "notifications/initialized", nil)})
+	}
 	close(s.ready)
+	s.client.remember(s.era)
 	s.client.wake()
+	s.startListening()
 }
 
 // initialize agrees on a protocol version. A server that refuses the newest and
@@ -55,16 +73,12 @@ func (s *session) initialize(ctx context.Context) (handshakeResult, error) {
 
 // offer sends initialize with one version.
 func (s *session) offer(ctx context.Context, version string) (handshakeResult, error) {
-	info, err := json.Marshal(s.client.cfg.ClientInfo)
-	if err != nil {
-		return handshakeResult{}, err
-	}
 	raw, err := s.doRequest(ctx, request{
 		method: "initialize",
 		params: func(dst []byte) ([]byte, error) {
 			dst = appendString(append(dst, `{"protocolVersion":`...), version)
 			dst = append(dst, `,"capabilities":{},"clientInfo":`...)
-			return append(append(dst, info...), '}'), nil
+			return append(appendImplementation(dst, s.client.cfg.ClientInfo), '}'), nil
 		},
 		forever: true,
 	})
@@ -85,28 +99,6 @@ func supportedVersion(err error) string {
 	if !ok {
 		return ""
 	}
-	newest := -1
-	data := newObjectCursor(refusal.Data)
-	for name, value, ok := data.next(); ok; name, value, ok = data.next() {
-		if string(name) == "supported" {
-			newest = newestVersion(value)
-		}
-	}
-	if newest < 0 {
-		return ""
-	}
-	return legacyVersions[newest]
-}
-
-// newestVersion finds the newest version of ours but the latest in a JSON array.
-func newestVersion(raw []byte) int {
-	newest := -1
-	supported := newArrayCursor(raw)
-	for value, ok := supported.next(); ok; value, ok = supported.next() {
-		version := slices.Index(legacyVersions, decodeString(value))
-		if version < len(legacyVersions)-1 {
-			newest = max(newest, version)
-		}
-	}
-	return newest
+	version, _ := newestOf(legacyVersions[:len(legacyVersions)-1], decodeSupported(refusal.Data))
+	return version
 }

@@ -22,7 +22,7 @@ import (
 // by their names. A file that is not here fails the test, and so does an import:
 // what a file knows is decided here first.
 const layers = `
-	set pure = bytes cmp encoding/base64 encoding/binary encoding/json errors fmt io maps math/bits reflect slices strconv strings unicode unicode/utf16 unicode/utf8
+	set pure = bytes cmp encoding/base64 encoding/binary encoding/json errors fmt io maps math math/bits reflect slices strconv strings unicode unicode/utf16 unicode/utf8
 	set time = context sync sync/atomic time
 	set os   = io/fs os os/exec path/filepath runtime syscall
 
@@ -35,7 +35,8 @@ const layers = `
 	log.go:                            context log/slog
 
 	client.go watch.go:                pure time log/slog supervise golang.org/x/sync/semaphore
-	handshake.go tools.go:             pure context time
+	handshake.go tools.go listen.go:   pure context time
+	era.go:                            pure context time supervise
 
 	manager.go callbacks.go refresh.go: pure time log/slog supervise
 	reconnect.go:                      pure time log/slog supervise math/rand/v2
@@ -59,6 +60,8 @@ var strangers = map[string]string{
 	"status.go":          "Manager MCPClient newSession DiscoveredTool",
 	"client.go":          "Manager ServerConfig ManagerOptions ServerState ServerHealth defaultBackoff",
 	"handshake.go":       "Manager ServerState ServerHealth processSpec newSpawner",
+	"era.go":             "Manager ServerState ServerHealth processSpec newSpawner",
+	"listen.go":          "Manager ServerState ServerHealth processSpec newSpawner",
 	"tools.go":           "Manager ServerState ServerHealth processSpec newSpawner",
 	"watch.go":           "Manager ServerState ServerHealth processSpec newSpawner",
 	"process.go":         "Manager MCPClient newSession parseMessage ServerState parseID",

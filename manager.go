@@ -45,6 +45,9 @@ type ServerConfig struct {
 	// callers wait in order, within their contexts. 0 or less: no bound.
 	MaxInFlight int
 
+	// Protocol pins the server's era of the protocol; 0 finds it out.
+	Protocol Protocol
+
 	// Curated names tools for which the host has bridges of its own. They are
 	// counted apart and never filtered.
 	Curated []string
@@ -55,6 +58,10 @@ type ManagerOptions struct {
 	// ReadyTimeout is how long discovery waits for a handshake before it says
 	// so; the server stays starting and its process is left alone. 0 or less: 15 min.
 	ReadyTimeout time.Duration
+
+	// ProbeTimeout is how long a server whose era is to be found out may take
+	// over server/discover before it gets initialize as well. 0 or less: 5 s.
+	ProbeTimeout time.Duration
 
 	// StartupTimeout bounds one whole tools/list, all pages. 0 or less: 60 s.
 	StartupTimeout time.Duration
@@ -257,6 +264,7 @@ func (m *Manager) clientConfig(cfg ServerConfig) ClientConfig {
 		Name: cfg.Name, Command: cfg.Command, Args: cfg.Args, Env: cfg.Env, Dir: cfg.Dir,
 		RequestTimeout: timeout, MaxInFlight: cfg.MaxInFlight,
 		MaxMessageBytes: m.opts.MaxMessageBytes, ShutdownGrace: m.opts.ShutdownGrace,
+		Protocol: cfg.Protocol, ProbeTimeout: m.opts.ProbeTimeout,
 		ClientInfo: m.opts.ClientInfo, Logger: m.log,
 	}
 }
@@ -337,7 +345,7 @@ func (l *life) panicked(p *supervise.PanicError) {
 	m := l.manager
 	m.reportPanic(p)
 	m.mu.Lock()
-	sess, connected := l.sess, l.sess != nil && !l.lost
+	sess, connected := l.sess, l.sess != nil && !l.lost && !isClosed(l.sess.lost)
 	l.reconnecting = false
 	m.mu.Unlock()
 	if connected {
@@ -392,16 +400,33 @@ func (m *Manager) firstConnect(ctx context.Context, l *life, spawned chan<- stru
 // discover follows a first start in the background, from the handshake to the
 // list. However long the handshake takes, its answer still leads to a list.
 func (m *Manager) discover(ctx context.Context, l *life, sess *session) {
-	if m.awaitDiscovery(ctx, l, sess) == discoverySlow {
+	if sess, how := m.awaitDiscovery(ctx, l, sess); how == discoverySlow {
 		m.discoverLate(ctx, l, sess)
 	}
 }
 
 // discoverLate is for a handshake that outlasted ReadyTimeout.
 func (m *Manager) discoverLate(ctx context.Context, l *life, sess *session) {
-	if awaitHandshake(ctx, sess, 0) == handshakeDone {
-		m.firstList(ctx, l, sess)
+	for ; sess != nil; sess = m.renew(ctx, l, sess) {
+		if awaitHandshake(ctx, sess, 0) == handshakeDone {
+			m.firstList(ctx, l, sess)
+			return
+		}
 	}
+}
+
+// renew starts a server once more whose first process of this attempt did not
+// take being probed for its era. It returns nil if that is not so, or failed.
+func (m *Manager) renew(ctx context.Context, l *life, sess *session) *session {
+	if ctx.Err() != nil || !sess.isRenewable() {
+		return nil
+	}
+	again, err := l.server.client.renew(ctx, l.grp, m.start, sess)
+	if err != nil {
+		m.startFailed(l, err)
+		return nil
+	}
+	return again
 }
 
 // closeWithHost closes the Manager when the host drains the group it lives in.

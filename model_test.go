@@ -261,7 +261,7 @@ func (r *round) play(reached map[string]bool) {
 			r.heard = append(r.heard, c.Added...)
 			slices.Sort(r.heard)
 		},
-	}, oneServer)
+	}, legacyServer)
 	r.model = model{now: time.Now(), state: StateStarting, why: ReasonHandshake}
 	if err := r.m.Start(context.Background()); err != nil {
 		r.t.Fatal(err)

@@ -63,7 +63,7 @@ func (s *session) noteStringID(id []byte) {
 
 // noteStray counts an answer that nobody waits for.
 func (s *session) noteStray(id int64) {
-	known := id >= 1 && id <= s.lastID.Load()
+	known := id >= 1 && id <= s.lastID.Load() || isProbeID(id)
 	s.mu.Lock()
 	s.oddity.strays++
 	n := s.oddity.strays

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -15,13 +16,20 @@ import (
 	"unicode/utf8"
 )
 
-// latestVersion is the revision of the protocol that the handshake asks for.
-const latestVersion = "2025-11-25"
+// latestVersion is the revision of the protocol that the handshake asks for, and
+// latestModern the one in which requests are made that need no handshake.
+const (
+	latestVersion = "2025-11-25"
+	latestModern  = "2026-07-28"
+)
 
 // legacyVersions are the revisions in which a server may answer the handshake,
 // oldest first. The first one predates the published list, but there are servers
 // that still answer with it.
 var legacyVersions = []string{"2024-10-07", "2024-11-05", "2025-03-26", "2025-06-18", latestVersion}
+
+// modernVersions are the revisions without a handshake, oldest first.
+var modernVersions = []string{latestModern}
 
 // Bounds of what one message may hold. Its bytes are bounded elsewhere; these
 // keep the smallest possible elements from taking many times their text.
@@ -30,8 +38,12 @@ const (
 	maxContents  = 100_000 // contents of one result
 )
 
-// codeMethodNotFound is the JSON-RPC error for a method that is not offered.
-const codeMethodNotFound = -32601
+// codeMethodNotFound is the JSON-RPC error for a method that is not offered, and
+// codeUnsupportedVersion the protocol's for a version that is not spoken.
+const (
+	codeMethodNotFound     = -32601
+	codeUnsupportedVersion = -32022
+)
 
 // Bounds, in bytes, of text of a server's that is quoted in an error.
 const (
@@ -98,6 +110,28 @@ type CallToolResult struct {
 	// Raw is the whole result as the server wrote it, with members that this
 	// package does not know. Only what is no well-formed Unicode was replaced.
 	Raw json.RawMessage `json:"-"`
+
+	kind resultKind
+}
+
+// resultKind is what a result says of itself in resultType, which the modern era
+// has and the legacy one does not know.
+type resultKind uint8
+
+const (
+	resultComplete      resultKind = iota // also if it says nothing
+	resultInputRequired                   // the server wants to know something first
+	resultUnknown
+)
+
+func decodeResultKind(raw []byte) resultKind {
+	switch {
+	case isNull(raw) || decodeString(raw) == "complete":
+		return resultComplete
+	case decodeString(raw) == "input_required":
+		return resultInputRequired
+	}
+	return resultUnknown
 }
 
 // Text joins the texts of all text contents with line feeds.
@@ -224,6 +258,7 @@ type toolsPage struct {
 
 	nextCursor string
 	hasCursor  bool // an empty cursor is one in some revisions
+	kind       resultKind
 }
 
 // Decoding. Raw values come out of parseMessage, so they are valid JSON. Names
@@ -239,7 +274,7 @@ func decodeCallToolResult(raw []byte) (*CallToolResult, error) {
 	if kindOf(raw) != '{' {
 		return nil, errNoObject
 	}
-	var content, structured, isError, meta []byte
+	var content, structured, isError, meta, kind []byte
 	c := newObjectCursor(raw)
 	for name, value, ok := c.next(); ok; name, value, ok = c.next() {
 		switch string(name) {
@@ -251,6 +286,8 @@ func decodeCallToolResult(raw []byte) (*CallToolResult, error) {
 			isError = value
 		case "_meta":
 			meta = value
+		case "resultType":
+			kind = value
 		}
 	}
 	failed, ok := decodeBool(isError)
@@ -263,6 +300,7 @@ func decodeCallToolResult(raw []byte) (*CallToolResult, error) {
 	}
 	return &CallToolResult{
 		Content: contents, StructuredContent: present(structured), IsError: failed, Meta: present(meta), Raw: raw,
+		kind: decodeResultKind(kind),
 	}, nil
 }
 
@@ -505,6 +543,94 @@ func decodeInitializeResult(raw []byte) (initializeResult, error) {
 	return result, nil
 }
 
+// decodeDiscoverResult decodes the modern counterpart of it and returns the
+// versions that the server speaks beside. Which one of them counts is left to
+// the caller. As above, nothing aliases raw.
+func decodeDiscoverResult(raw []byte) (initializeResult, []string, error) {
+	if kindOf(raw) != '{' {
+		return initializeResult{}, nil, errNoObject
+	}
+	var supported, capabilities, instructions, meta, kind []byte
+	c := newObjectCursor(raw)
+	for name, value, ok := c.next(); ok; name, value, ok = c.next() {
+		switch string(name) {
+		case "supportedVersions":
+			supported = value
+		case "capabilities":
+			capabilities = value
+		case "instructions":
+			instructions = value
+		case "_meta":
+			meta = value
+		case "resultType":
+			kind = value
+		}
+	}
+	versions := decodeStrings(supported)
+	switch {
+	case decodeResultKind(kind) != resultComplete:
+		return initializeResult{}, nil, errors.New("its resultType is not complete")
+	case len(versions) == 0:
+		return initializeResult{}, nil, errors.New("the result names no supportedVersions")
+	}
+	result := initializeResult{
+		server:       decodeImplementation(member(meta, metaServerInfo)),
+		instructions: decodeString(instructions),
+		capabilities: bytes.Clone(present(capabilities)),
+	}
+	result.declare(capabilities)
+	return result, versions, nil
+}
+
+// decodeSupported gives the versions that the data of an error says the server speaks.
+func decodeSupported(data []byte) []string { return decodeStrings(member(data, "supported")) }
+
+// decodeSubscription gives the request that a notification belongs to.
+func decodeSubscription(params []byte) (id int64, ok bool) {
+	return parseID(member(member(params, "_meta"), metaSubscription))
+}
+
+// decodeInputMethods names what a result that is not final asks for, each once.
+func decodeInputMethods(raw []byte) []string {
+	var methods []string
+	c := newObjectCursor(member(raw, "inputRequests"))
+	for _, value, ok := c.next(); ok; _, value, ok = c.next() {
+		method := decodeString(member(value, "method"))
+		if !slices.Contains(methods, method) && len(methods) < maxInputMethods {
+			methods = append(methods, method)
+		}
+	}
+	slices.Sort(methods)
+	return methods
+}
+
+// maxInputMethods is more than there are.
+const maxInputMethods = 16
+
+// member finds a member of an object; nil if it is absent, or raw no object.
+func member(raw []byte, wanted string) []byte {
+	var found []byte
+	c := newObjectCursor(raw)
+	for name, value, ok := c.next(); ok; name, value, ok = c.next() {
+		if string(name) == wanted {
+			found = value
+		}
+	}
+	return found
+}
+
+// decodeStrings gives the strings in an array, 100 at most, and skips all else.
+func decodeStrings(raw []byte) []string {
+	var texts []string
+	c := newArrayCursor(raw)
+	for value, ok := c.next(); ok && len(texts) < 100; value, ok = c.next() {
+		if text := decodeString(value); text != "" {
+			texts = append(texts, text)
+		}
+	}
+	return texts
+}
+
 // declare reads what a server says to have. Null and absent mean not to have it.
 func (r *initializeResult) declare(capabilities []byte) {
 	var tools []byte
@@ -554,7 +680,7 @@ func decodeToolsPage(raw []byte) (toolsPage, error) {
 	if kindOf(raw) != '{' {
 		return toolsPage{}, errNoObject
 	}
-	var tools, cursor []byte
+	var tools, cursor, kind []byte
 	c := newObjectCursor(raw)
 	for name, value, ok := c.next(); ok; name, value, ok = c.next() {
 		switch string(name) {
@@ -562,12 +688,14 @@ func decodeToolsPage(raw []byte) (toolsPage, error) {
 			tools = value
 		case "nextCursor":
 			cursor = value
+		case "resultType":
+			kind = value
 		}
 	}
 	if !isNull(tools) && kindOf(tools) != '[' {
 		return toolsPage{}, errors.New("tools is not an array")
 	}
-	var page toolsPage
+	page := toolsPage{kind: decodeResultKind(kind)}
 	page.nextCursor, page.hasCursor = unquote(cursor)
 	if !page.hasCursor && !isNull(cursor) {
 		return toolsPage{}, errors.New("nextCursor is not a string")
@@ -737,19 +865,89 @@ func (a *arena) clone(b []byte) []byte {
 // line; a raw value cannot hold a line break inside of a token.
 
 // appendRequest appends a request as one line. The params are appended by a
-// function, so that large ones are written once; a nil one leaves the member out.
-func appendRequest(dst []byte, id int64, method string, params func(dst []byte) ([]byte, error)) ([]byte, error) {
+// function, so that large ones are written once; a nil one leaves the member
+// out. A meta that is not nil becomes their _meta.
+func appendRequest(dst []byte, id int64, method string, meta []byte, params func(dst []byte) ([]byte, error)) ([]byte, error) {
 	dst = append(dst, `{"jsonrpc":"2.0","id":`...)
-	dst = strconv.AppendInt(dst, id, 10)
+	dst = appendID(dst, id)
 	dst = append(dst, `,"method":`...)
 	dst = appendString(dst, method)
+	start := len(dst)
 	if params != nil {
 		var err error
 		if dst, err = params(append(dst, `,"params":`...)); err != nil {
 			return dst, err
 		}
 	}
+	if meta != nil {
+		dst = spliceMeta(dst, start, meta)
+	}
 	return append(dst, "}\n"...), nil
+}
+
+// spliceMeta adds the _meta to the params, which were appended from start on, as
+// their last member, or as the only one.
+func spliceMeta(dst []byte, start int, meta []byte) []byte {
+	if len(dst) == start {
+		dst = append(dst, `,"params":{`...)
+	} else {
+		dst = append(dst[:len(dst)-1], ',')
+	}
+	dst = append(dst, `"_meta":`...)
+	dst = append(dst, meta...)
+	return append(dst, '}')
+}
+
+// What the members of a _meta are called.
+const (
+	metaVersion      = "io.modelcontextprotocol/protocolVersion"
+	metaClientInfo   = "io.modelcontextprotocol/clientInfo"
+	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
+	metaServerInfo   = "io.modelcontextprotocol/serverInfo"
+	metaSubscription = "io.modelcontextprotocol/subscriptionId"
+)
+
+// appendMeta appends the _meta of a modern request.
+func appendMeta(dst []byte, version string, client Implementation) []byte {
+	dst = appendString(append(dst, `{"`+metaVersion+`":`...), version)
+	dst = appendImplementation(append(dst, `,"`+metaClientInfo+`":`...), client)
+	return append(dst, `,"`+metaCapabilities+`":{}}`...)
+}
+
+func appendImplementation(dst []byte, i Implementation) []byte {
+	dst = appendString(append(dst, `{"name":`...), i.Name)
+	if i.Title != "" {
+		dst = appendString(append(dst, `,"title":`...), i.Title)
+	}
+	dst = appendString(append(dst, `,"version":`...), i.Version)
+	return append(dst, '}')
+}
+
+// Requests are numbered from 1. Probes have numbers of their own, which are
+// strings on the wire, so that no answer of a confused server can be taken for
+// that to another request; here they are where no number on the wire leads.
+
+func probeID(n int64) int64   { return math.MinInt64 + n }
+func isProbeID(id int64) bool { return id < math.MinInt64/2 }
+
+const probePrefix = "probe-"
+
+func appendID(dst []byte, id int64) []byte {
+	if !isProbeID(id) {
+		return strconv.AppendInt(dst, id, 10)
+	}
+	dst = strconv.AppendInt(append(dst, `"`+probePrefix...), id-math.MinInt64, 10)
+	return append(dst, '"')
+}
+
+// parseAnswerID gives the request that a raw id stands for.
+func parseAnswerID(raw []byte) (int64, bool) {
+	if id, ok := parseID(raw); ok {
+		return id, !isProbeID(id)
+	}
+	text, found := strings.CutPrefix(decodeString(raw), probePrefix)
+	n, err := strconv.ParseInt(text, 10, 32)
+	return probeID(n), found && err == nil && n > 0
 }
 
 // appendNotification appends a notification as one line. With nil params the

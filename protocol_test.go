@@ -606,7 +606,7 @@ func encodedRequest(t *testing.T, dst []byte, id int64, method string, params []
 	if params != nil {
 		encode = func(dst []byte) ([]byte, error) { return append(dst, params...), nil }
 	}
-	line, err := appendRequest(dst, id, method, encode)
+	line, err := appendRequest(dst, id, method, nil, encode)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,6 +39,9 @@ func (m *Manager) backoff(attempt int) time.Duration {
 
 // reasonOf names the end of a connection in the words of the status text.
 func reasonOf(cause error) Reason {
+	if attempt, ok := errors.AsType[*attemptError](cause); ok {
+		cause = attempt.last
+	}
 	switch {
 	case errors.Is(cause, ErrNoCommonVersion):
 		return ReasonNoVersion
@@ -188,7 +191,8 @@ func (m *Manager) tryConnect(ctx context.Context, l *life) (done bool) {
 		m.startFailed(l, err)
 		return false
 	}
-	switch m.awaitDiscovery(ctx, l, sess) {
+	sess, how := m.awaitDiscovery(ctx, l, sess)
+	switch how {
 	case discoveryDone:
 		return true
 	case discoverySlow:
@@ -208,18 +212,21 @@ const (
 )
 
 // awaitDiscovery waits for the handshake, for ReadyTimeout at most, and for the
-// first list.
-func (m *Manager) awaitDiscovery(ctx context.Context, l *life, sess *session) discovery {
-	switch awaitHandshake(ctx, sess, m.opts.ReadyTimeout) {
-	case handshakeDone:
-		return m.firstList(ctx, l, sess)
-	case handshakeSlow:
-		if m.markSlow(l, sess) {
-			return discoverySlow
+// first list. It returns the session that this was about in the end: finding out
+// a server's era may take a second process.
+func (m *Manager) awaitDiscovery(ctx context.Context, l *life, sess *session) (*session, discovery) {
+	for ; sess != nil; sess = m.renew(ctx, l, sess) {
+		switch awaitHandshake(ctx, sess, m.opts.ReadyTimeout) {
+		case handshakeDone:
+			return sess, m.firstList(ctx, l, sess)
+		case handshakeSlow:
+			if m.markSlow(l, sess) {
+				return sess, discoverySlow
+			}
+			awaitLost(ctx, sess)
 		}
-		awaitLost(ctx, sess)
 	}
-	return discoveryLost
+	return nil, discoveryLost
 }
 
 // awaitLost waits until the owner was told that the connection has ended.

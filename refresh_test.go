@@ -391,7 +391,7 @@ func TestRefresh_NoticeBeforeTheFirstList(t *testing.T) {
 // TestRefresh_NeverOnATimer: without a notice nothing is listed again.
 func TestRefresh_NeverOnATimer(t *testing.T) {
 	staged(t, func(t *testing.T, st *stage) {
-		m := st.started(ManagerOptions{}, oneServer)
+		m := st.started(ManagerOptions{}, legacyServer)
 		wantReady(t, m, "s")
 		time.Sleep(100 * time.Hour)
 		if n := st.actor("s").asked("tools/list"); n != 1 {

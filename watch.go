@@ -29,7 +29,9 @@ const (
 // step. Nothing else ends a session.
 func (s *session) watch(ctx context.Context) {
 	defer s.abort()
-	cause := s.exitBehind(s.awaitEnd(ctx))
+	cause := s.awaitEnd(ctx)
+	s.client.renewing.Store(s.startsAfresh(cause))
+	cause = s.exitBehind(cause)
 	s.closeToCalls()
 	cause = s.lastWords(cause, noticeWait)
 	s.tellOwner(cause)
@@ -47,6 +49,7 @@ func (s *session) abort() {
 	cause := errors.New("the connection was lost to a fault of its own")
 	s.closeToCalls()
 	if !isClosed(s.lost) {
+		s.reportEnd(cause)
 		close(s.lost)
 	}
 	s.failPending(cause)
@@ -119,13 +122,28 @@ func (s *session) lastWords(cause error, limit time.Duration) error {
 
 // tellOwner reports the end, before any caller learns of it: a caller that asks
 // the owner next must not be sent to the dead connection again. An owner that
-// panics keeps no process alive.
+// panics keeps no process alive. The end of a server that is to be started once
+// more is none for the owner.
 func (s *session) tellOwner(cause error) {
-	if failed := supervise.Try("mcp/watch-"+s.client.cfg.Name, func() { s.owner.connectionLost(s, cause) }); failed != nil {
-		s.client.reportPanic(failed)
+	if s.startsAfresh(cause) && s.fated.CompareAndSwap(false, true) {
+		s.afresh = cause
+		s.client.renewing.Store(true)
+		s.log.Info("the server did not take a probe of its era; it is started once more, without one", "cause", cause)
+	} else {
+		s.reportEnd(s.opening.endOfAttempt(cause))
 	}
 	close(s.lost)
 	s.client.wake()
+}
+
+func (s *session) reportEnd(cause error) {
+	if !s.isReady() && !errors.Is(cause, ErrClosed) {
+		s.client.remember(eraUnknown) // if it was remembered, it was refused
+	}
+	if failed := supervise.Try("mcp/watch-"+s.client.cfg.Name, func() { s.owner.connectionLost(s, cause) }); failed != nil {
+		s.client.reportPanic(failed)
+	}
+	s.client.renewing.Store(false)
 }
 
 // bury ends the process and joins the loops.

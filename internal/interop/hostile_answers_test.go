@@ -17,7 +17,7 @@ import (
 
 func TestHostile_id_zero(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, once(), in("id-zero"))
+	h := newHost(t, once(), legacyIn("id-zero"))
 	var err error
 	eventually(t, "the answer to nobody", func() bool {
 		err = h.WaitForReady(shortly(t, 50*time.Millisecond), "bad")

@@ -57,6 +57,31 @@ func TestHostile_version_error(t *testing.T) {
 	}
 }
 
+func TestHostile_modern_only(t *testing.T) {
+	h := connected(t, "modern-only")
+	if got := h.health("bad").ProtocolVersion; got != "2026-07-28" {
+		t.Errorf("the version is %q", got)
+	}
+	if lines := h.received("bad", "initialize"); len(lines) != 0 || h.starts("bad") != 1 {
+		t.Errorf("%d starts, requests %q; want neither a second process nor the legacy handshake", h.starts("bad"), lines)
+	}
+	h.echoes("bad")
+}
+
+// Whether a server that dies at once does so because of the probe, only a second
+// process can tell. An attempt takes no more than that, and its error has both ends.
+func TestHostile_die_at_start_twice(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, eager(2), in("die-at-start"))
+	err := h.WaitForReady(h.patient(), "bad")
+	if err == nil || strings.Count(err.Error(), "status 42") != 2 {
+		t.Errorf("got %v, want the ends of two processes", err)
+	}
+	if n := h.starts("bad"); n != 6 {
+		t.Errorf("%d starts, want 2 in each of 3 attempts", n)
+	}
+}
+
 // A handshake that is refused is told in the server's words, and tried again so
 // many times.
 func TestHostile_handshake_refused(t *testing.T) {
@@ -65,11 +90,11 @@ func TestHostile_handshake_refused(t *testing.T) {
 		code        int64
 	}{
 		{"init-error", "no licence", -32603},
-		{"modern-only", "this server speaks 2026-07-28", -32601},
+		{"modern-only", "this server speaks 2026-07-28", -32601}, // it is taken for a legacy one
 	} {
 		t.Run(test.mode, func(t *testing.T) {
 			t.Parallel()
-			h := newHost(t, eager(2), in(test.mode), mcp.ServerConfig{Name: "good", Command: badserver})
+			h := newHost(t, eager(2), legacyIn(test.mode), mcp.ServerConfig{Name: "good", Command: badserver})
 			err := h.WaitForReady(h.patient(), "bad")
 			answer, ok := errors.AsType[*mcp.RPCError](err)
 			if !ok || answer.Code != test.code || !errors.Is(err, mcp.ErrNotReady) || !errors.Is(err, mcp.ErrHandshakeFailed) || !strings.Contains(err.Error(), test.words) {
@@ -162,7 +187,7 @@ func TestHostile_init_slow(t *testing.T) {
 
 func TestHostile_die_at_start(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, eager(2), in("die-at-start"), mcp.ServerConfig{Name: "good", Command: badserver})
+	h := newHost(t, eager(2), legacyIn("die-at-start"), mcp.ServerConfig{Name: "good", Command: badserver})
 	err := h.WaitForReady(h.patient(), "bad")
 	exit, ok := errors.AsType[*mcp.ExitError](err)
 	if !ok || exit.Status != 42 || exit.Signal != "" || !strings.Contains(exit.Stderr, "the database is gone") {

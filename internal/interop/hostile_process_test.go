@@ -146,7 +146,7 @@ func TestHostile_crash_after_init(t *testing.T) {
 func TestHostile_flaky(t *testing.T) {
 	t.Run("recovers by itself", func(t *testing.T) {
 		t.Parallel()
-		h := newHost(t, eager(5), in("flaky", "-state", filepath.Join(t.TempDir(), "state")))
+		h := newHost(t, eager(5), legacyIn("flaky", "-state", filepath.Join(t.TempDir(), "state")))
 		h.ready("bad")
 		h.echoes("bad")
 		if n := h.starts("bad"); n != 4 {
@@ -158,7 +158,7 @@ func TestHostile_flaky(t *testing.T) {
 	})
 	t.Run("Reconnect ends the pause", func(t *testing.T) {
 		t.Parallel()
-		h := newHost(t, once(), in("flaky", "-n=1", "-state", filepath.Join(t.TempDir(), "state")))
+		h := newHost(t, once(), legacyIn("flaky", "-n=1", "-state", filepath.Join(t.TempDir(), "state")))
 		h.awaitState("bad", mcp.StateOffline)
 		if err := h.Reconnect("bad"); err != nil {
 			t.Fatal(err)

@@ -36,6 +36,14 @@ func in(mode string, flags ...string) mcp.ServerConfig {
 	return mcp.ServerConfig{Name: "bad", Command: badserver, Args: append([]string{"-mode", mode}, flags...)}
 }
 
+// legacyIn is the same for a server that is known to be legacy, so that finding
+// out its era costs no start.
+func legacyIn(mode string, flags ...string) mcp.ServerConfig {
+	cfg := in(mode, flags...)
+	cfg.Protocol = mcp.ProtocolLegacy
+	return cfg
+}
+
 // connected starts one badserver and waits until it is ready.
 func connected(t *testing.T, mode string, flags ...string) *host {
 	t.Helper()
