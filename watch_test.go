@@ -625,3 +625,55 @@ func TestOwnerLearnsOfADeathBeforeAnyCaller(t *testing.T) {
 		}
 	})
 }
+
+// panickyPeer panics the first time that it is asked how its process ended.
+type panickyPeer struct {
+	*memoryPeer
+	once sync.Once
+}
+
+func (p *panickyPeer) ExitError() *ExitError {
+	p.once.Do(func() { panic("no such exit") })
+	return p.memoryPeer.ExitError()
+}
+
+// The goroutine that ends a session may panic on its way, too. It leaves no
+// caller waiting then, and nothing running.
+func TestPanicOfTheWatchEndsTheSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newMemoryHost(t)
+		c := NewMCPClient(ClientConfig{Name: "s", Command: "hang"})
+		grp := supervise.New(t.Context(), "test", nil)
+		c.setFault(nil) // as Start does
+		start := func(ctx context.Context, grp *supervise.Group, cfg ClientConfig) (peer, error) {
+			p, err := h.start(ctx, grp, cfg)
+			if err != nil {
+				return nil, err
+			}
+			return &panickyPeer{memoryPeer: p.(*memoryPeer)}, nil
+		}
+		sess, err := c.connect(t.Context(), grp, start, noOwner{c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-sess.ready
+		failed := make(chan error, 1)
+		go func() {
+			_, err := c.CallTool(t.Context(), "echo", nil)
+			failed <- err
+		}()
+		synctest.Wait()
+		died := time.Now()
+		h.last("s").die(3, "")
+		if err := <-failed; !errors.Is(err, ErrOutcomeUnknown) || time.Since(died) > deliveryWait {
+			t.Errorf("the call got %v after %v", err, time.Since(died))
+		}
+		<-sess.done
+		if c.IsAlive() {
+			t.Error("the client is alive")
+		}
+		if err := grp.Drain(within(t)); err != nil {
+			t.Error(err)
+		}
+	})
+}
