@@ -139,6 +139,7 @@ func (m *Manager) startReconnect(l *life, first func(context.Context, *life) boo
 // there is nothing more to try.
 func (m *Manager) nextRound(ctx context.Context, l *life) bool {
 	s, attempt, gaveUp := l.server, 0, false
+	m.awaitReport(ctx, l)
 	m.update(s, func() {
 		switch {
 		case l.over || !l.reconnecting:
@@ -159,6 +160,18 @@ func (m *Manager) nextRound(ctx context.Context, l *life) bool {
 	pause := m.backoff(attempt)
 	m.log.Info("reconnecting", "server", s.cfg.Name, "attempt", attempt, "in", pause)
 	return sleep(ctx, pause)
+}
+
+// awaitReport waits until the end of the last session is told with its details:
+// Health or a Call may have seen it first, and known less. That takes
+// milliseconds.
+func (m *Manager) awaitReport(ctx context.Context, l *life) {
+	m.mu.Lock()
+	sess := l.sess
+	m.mu.Unlock()
+	if sess != nil {
+		awaitLost(ctx, sess)
+	}
 }
 
 // giveUpLocked leaves the server offline until the host asks for a reconnect.

@@ -277,8 +277,12 @@ func TestReconnect_LateReportStartsNothing(t *testing.T) {
 		st.actor("s").die(1, "")
 		synctest.Wait()
 		m.Health()
+		time.Sleep(noticeWait) // giving up waits for the report with the details
 		synctest.Wait()
 		wantText(t, m, "s: offline — gave up after 1 attempt")
+		if _, ok := errors.AsType[*ExitError](m.WaitForReady(t.Context(), "s")); !ok {
+			t.Error("what Health saw first has hidden how the process ended")
+		}
 		m.mu.Lock()
 		l := m.byName["s"].life
 		m.mu.Unlock()
