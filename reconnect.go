@@ -83,7 +83,7 @@ func (l *life) connectionLost(sess *session, cause error) {
 		case l.sess != sess:
 			return false
 		case l.lost:
-			return l.reconnecting // otherwise the matter is settled
+			return l.reconnecting && cause != errExited // otherwise it is settled, or known better
 		case sess.isProven():
 			l.server.attempts = 0
 		}
